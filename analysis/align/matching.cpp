@@ -125,6 +125,39 @@ bool is_choices(const TensorId& id) {
   return id.kind == Kind::kRouting && id.slot == kChoicesSlot;
 }
 
+// Where choices of experts stand in the list, by the module around the router.
+class ChoicesByModule {
+ public:
+  void add(const TensorId& id, std::size_t position) {
+    positions_.emplace(Key{id.step, id.microbatch, id.call, parent_of(id.path)}, position);
+  }
+  [[nodiscard]] std::optional<std::size_t> nearest(const TensorId& id) const {
+    Key key{id.step, id.microbatch, id.call, id.path};
+    auto& module = std::get<std::string>(key);
+    auto found = positions_.find(key);
+    while (found == positions_.end() && !module.empty()) {
+      module = parent_of(module);
+      found = positions_.find(key);
+    }
+    return found == positions_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  using Key = std::tuple<std::int64_t, std::int64_t, int, std::string>;
+
+  [[nodiscard]] static std::string parent_of(const std::string& path) {
+    const std::size_t end = path.rfind('.');
+    return end == std::string::npos ? std::string() : path.substr(0, end);
+  }
+
+  std::map<Key, std::size_t> positions_;
+};
+
+bool is_activation_or_its_gradient(Kind kind) {
+  return kind == Kind::kOutput || kind == Kind::kInput || kind == Kind::kGradOutput ||
+         kind == Kind::kGradInput;
+}
+
 // Lets tensors know where others stand that they are judged with.
 void link(std::vector<Match>& matches) {
   const bool any = std::any_of(matches.begin(), matches.end(), [](const Match& match) {
@@ -134,8 +167,12 @@ void link(std::vector<Match>& matches) {
     return;
   }
   std::map<TensorId, std::size_t> positions;
+  ChoicesByModule choices;
   for (std::size_t i = 0; i < matches.size(); ++i) {
     positions.emplace(matches[i].id, i);
+    if (is_choices(matches[i].id) && !matches[i].id.recompute) {
+      choices.add(matches[i].id, i);
+    }
   }
   const auto find = [&](const TensorId& id) {
     const auto found = positions.find(id);
@@ -151,6 +188,8 @@ void link(std::vector<Match>& matches) {
     if (is_choices(match.id)) {
       other.slot = kMarginsSlot;
       match.margins = find(other);
+    } else if (is_activation_or_its_gradient(match.id.kind)) {
+      match.choices = choices.nearest(match.id);
     } else if (match.id.kind == Kind::kOperand) {
       other.kind = Kind::kScale;
       match.scale = find(other);

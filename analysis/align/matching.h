@@ -27,6 +27,9 @@ struct Match {
   std::optional<std::size_t> first_forward;
   // The position of the margins of choices of experts in the list, if they were recorded.
   std::optional<std::size_t> margins;
+  // The position of the choices of experts that its module, or the nearest module around it, made
+  // in the same micro-batch: its values may be in their order. Nothing for parameters and choices.
+  std::optional<std::size_t> choices;
   // The position of an operand's scale, or of a scale's operand, in the list, if it was recorded.
   std::optional<std::size_t> scale;
   std::optional<std::size_t> operand;

@@ -76,6 +76,7 @@ enum class Allowance : std::uint8_t {
   kOperatorFactorRounding,
   kPowersOfTwo,
   kAddedUp,
+  kOverflows,
   kBehindFindings,
   // Addends of ranks.
   kKnownFormula,

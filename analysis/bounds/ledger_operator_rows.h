@@ -217,6 +217,15 @@ inline constexpr std::array kOperatorRows = {
               "1.36 times that of a factor (40 random BF16 layouts); 1.5 times that.",
               "build/cpu/bin/analysis_test "
               "--gtest_filter=OperatorCheckTest.RoundingsThatAddedUpAreInherited"},
+    LedgerRow{Allowance::kOverflows,
+              AllowanceScope::kForced,
+              "overflows",
+              "Where all operators up to there are right, an Inf that one side alone has counts as "
+              "65520, the smallest number that overflows in F16, and what follows from it is no "
+              "finding.",
+              "One gradient of 1024 was 65472 on one device and Inf under tp 2.",
+              "build/cpu/bin/analysis_test "
+              "--gtest_filter=OverflowTest.OneNumberThatOverflowsOnOneSideAloneIsInherited"},
     LedgerRow{Allowance::kBehindFindings,
               AllowanceScope::kForced,
               "behind-findings",

@@ -34,14 +34,32 @@ bool may_follow_from_flip(const TensorVerdict& tensor) {
   }
 }
 
+// Whether NaN and Inf are all that is wrong, but for the size of errors.
+bool is_not_finite_alone(const TensorVerdict& tensor) {
+  return tensor.fails(Question::kFinite) &&
+         std::ranges::all_of(tensor.checks, [](const Check& check) {
+           return check.holds || check.question == Question::kFinite || check.tier() == Tier::kT2;
+         });
+}
+
+// How large its error is, in bounds, where every Inf of one side alone is the smallest number that
+// overflows.
+double share_with_overflows(const TensorVerdict& tensor) {
+  const Check* const finite = tensor.find(Question::kFinite);
+  return finite == nullptr || finite->holds ? tensor.ratio()
+                                            : finite->term("error") / tensor.bound();
+}
+
 }  // namespace
 
 bool is_of_size_alone(const TensorVerdict& tensor) {
-  const bool are_right =
-      tensor.find(Question::kOperator) != nullptr && !tensor.fails(Question::kOperator) &&
-      !tensor.fails(Question::kOperatorPart) && !tensor.fails(Question::kOperatorFactor);
+  const Check* const operators = tensor.find(Question::kOperator);
+  const bool are_right = operators != nullptr && operators->holds &&
+                         !tensor.fails(Question::kOperatorPart) &&
+                         !tensor.fails(Question::kOperatorFactor);
   return are_right && tensor.status() == Status::kDiverged &&
-         (tensor.tier() == Tier::kT2 || tensor.symptom() == Symptom::kTooCoarse);
+         (tensor.tier() == Tier::kT2 || tensor.symptom() == Symptom::kTooCoarse ||
+          (is_not_finite_alone(tensor) && operators->term("unlike") == 0.0));
 }
 
 Excuses behind_flips(std::span<const TensorVerdict> tensors) {
@@ -80,15 +98,21 @@ Excuses inherited(std::span<const TensorVerdict> tensors,
   constexpr double kMostThatAddsUp = 2.0;
   const double most = allowances.has(Allowance::kAddedUp) ? kMostThatAddsUp : 0.0;
   const bool follows = allowances.has(Allowance::kBehindFindings);
+  const bool may_overflow = allowances.has(Allowance::kOverflows);
   Excuses excuses(tensors.size());
-  bool wrong = false;   // something before is
-  bool unseen = false;  // something before could not be checked on its own
+  bool wrong = false;      // something before is
+  bool unseen = false;     // something before could not be checked on its own
+  bool overflown = false;  // something before is Inf on one side alone, by round-off
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const TensorVerdict& tensor = tensors[i];
     const bool is_behind_flip = i < flips.size() && flips[i].has_value();
-    if (is_of_size_alone(tensor) && !is_behind_flip &&
-        ((wrong && follows) || (!unseen && tensor.comparison && tensor.ratio() <= most))) {
+    const bool is_not_finite = tensor.fails(Question::kFinite);
+    const bool adds_up = !unseen && tensor.comparison && (may_overflow || !is_not_finite) &&
+                         (share_with_overflows(tensor) <= most ||
+                          (overflown && is_not_finite && tensor.ratio() <= most));
+    if (is_of_size_alone(tensor) && !is_behind_flip && ((wrong && follows) || adds_up)) {
       excuses[i] = Excused{Excuse::kInherited, ""};
+      overflown = overflown || (is_not_finite && !wrong);
     }
     wrong = wrong || (tensor.is_wrong() && !is_behind_flip && !excuses[i]);
     unseen = unseen || (tensor.find(Question::kOperator) == nullptr &&

@@ -25,7 +25,7 @@ namespace ttrace {
 using Excuses = std::vector<std::optional<Excused>>;
 
 // Whether the tensor's own operators are right, so that only its error against the noise is too
-// large.
+// large, or what they were given led to other NaN and Inf.
 [[nodiscard]] bool is_of_size_alone(const TensorVerdict& tensor);
 
 // All rules require tensors in the reference's order.
@@ -36,7 +36,8 @@ using Excuses = std::vector<std::optional<Excused>>;
 
 // Errors of T2 whose own operators are right: something that comes before is wrong, or roundings
 // have added up to more than the noise passes showed. Before anything is wrong that holds up to 2
-// times the bound, and as long as all tensors before were checked so. What is behind a flip
+// times the bound, and as long as all tensors before were checked so. It holds for numbers of F16
+// that overflow on one side alone, too, and for all NaN and Inf behind them. What is behind a flip
 // (`flips`, empty if nothing is) is neither wrong nor inherited.
 [[nodiscard]] Excuses inherited(std::span<const TensorVerdict> tensors,
                                 const Excuses& flips = {},

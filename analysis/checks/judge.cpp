@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <utility>
 
 namespace ttrace {
 namespace {
@@ -146,9 +147,11 @@ struct Judge::Subject {
   const Match& match;
   const std::optional<Tolerance>& tolerance;
   MergeResult reference;
-  MergeResult candidate;
+  MergeResult candidate;                // in the order of the reference's choices of experts
+  std::optional<MergeResult> own = {};  // in the order of its own choices, where that is another
   bool is_choices = false;
   bool is_dyadic = false;
+  std::int64_t reordered = 0;  // tokens whose order that is
   Statistics statistics = {};
   Comparison comparison = {};
   Bound bound = {};
@@ -320,12 +323,39 @@ std::optional<Judge::Subject> Judge::prepare(const Match& match,
     take_out_factor(factor_between(match.reference, match.candidate), reference, candidate);
   }
   subject.statistics = statistics_of(reference, candidate);
+  follow_choices(subject);
   subject.comparison = comparison_of(subject.statistics, reference.shape);
+  subject.comparison.reordered = subject.reordered;
   verdict.comparison = subject.comparison;
   if (subject.has_bound()) {
     subject.bound = bounds_.of(subject.judged());
   }
   return subject;
+}
+
+// The forced passes made the candidate's choices, in its order; the reference did not.
+void Judge::follow_choices(Subject& subject) const {
+  if (!subject.match.choices || subject.statistics.different == 0) {
+    return;
+  }
+  const Match& choices = matches_[*subject.match.choices];
+  if (choices.reference.empty() || choices.candidate.empty() ||
+      !is_one_per_choice(subject.candidate,
+                         choices.reference.front().record->placement.logical_shape())) {
+    return;
+  }
+  auto ordered =
+      in_order_of_reference(merge(choices.reference), merge(choices.candidate), subject.candidate);
+  if (!ordered) {
+    return;
+  }
+  // Another tensor may have the same shape, but not the order.
+  const Statistics statistics = statistics_of(subject.reference, ordered->tensor);
+  if (statistics.relative_error() < subject.statistics.relative_error()) {
+    subject.own = std::exchange(subject.candidate, std::move(ordered->tensor));
+    subject.statistics = statistics;
+    subject.reordered = ordered->tokens;
+  }
 }
 
 std::vector<Judge::Ask> Judge::questions(const TensorId& id) const {
@@ -346,9 +376,8 @@ std::vector<Judge::Ask> Judge::questions(const TensorId& id) const {
 
 void Judge::ask_finite(const Subject& subject, TensorVerdict& verdict) const {
   if (!subject.is_choices) {
-    add_all(finite_checks(pair_of(subject.reference, subject.candidate),
-                          subject.statistics,
-                          subject.match.candidate),
+    add_all(finite_checks(
+                pair_of(subject.reference, subject.candidate), subject.statistics, subject.match),
             verdict);
   }
 }
@@ -393,8 +422,10 @@ void Judge::ask_operators(const Subject& subject, TensorVerdict& verdict) const 
   if (!subject.has_bound() || options_.others.operators == nullptr || subject.are_powers_of_two) {
     return;
   }
-  auto residual = options_.others.operators->compare(
-      subject.match, subject.candidate, subject.rescaled, options_.heads.size_in(subject.match.id));
+  auto residual = options_.others.operators->compare(subject.match,
+                                                     subject.own ? *subject.own : subject.candidate,
+                                                     subject.rescaled,
+                                                     options_.heads.size_in(subject.match.id));
   if (!residual) {
     return;
   }

@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <iterator>
 #include <numbers>
 #include <span>
 #include <string>
@@ -278,6 +280,17 @@ std::optional<OperatorCheck::Sides> OperatorCheck::sides_of(const Match& match,
   return sides;
 }
 
+double OperatorCheck::unlike_in(const Sides& sides, const MergeResult& candidate) {
+  if (sides.error.candidate_nonfinite == 0 && sides.error.reference_nonfinite == 0) {
+    return 0.0;
+  }
+  const auto wide = unlike_in_finiteness(pair_of(sides.expected, candidate));
+  const auto native = unlike_in_finiteness(pair_of(sides.twin, candidate));
+  std::vector<std::int64_t> both;
+  std::ranges::set_intersection(wide, native, std::back_inserter(both));
+  return static_cast<double>(both.size());
+}
+
 double OperatorCheck::limit_for(const OperatorResidual& residual,
                                 TensorClass tensor_class,
                                 std::int64_t elements) const {
@@ -301,7 +314,8 @@ void OperatorCheck::compare_parts(const Match& match,
   of_parts.limit = limit(Statistic::kOperatorSlice);
   of_parts.row_limit = limit_of_row(terms.tensor_class);
   of_parts.group_limit = limit(Statistic::kOperatorGroup);
-  of_parts.has_sparse_rows = limits_.has(Allowance::kFewElements);
+  of_parts.has_sparse_rows =
+      limits_.has(Allowance::kFewElements) && limits_.has(Allowance::kLimitOfOperatorRows);
   if (of_parts.limit > 0.0) {
     residual.slice = compare_slices(residual, parts, of_parts, limits_, match, terms.head);
   }
@@ -351,6 +365,7 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   result.native = sides->own.error_norm();
   result.norm = sides->error.reference_norm();
   result.bit_equal = equal_part(sides->twin, candidate);
+  result.unlike = unlike_in(*sides, candidate);
   result.rounding = coarser * rounding_of(type, step) * std::sqrt(squared_norm);
   result.structure = std::sqrt(
       squared_addends(match, limits_) +

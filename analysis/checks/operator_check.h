@@ -121,6 +121,7 @@ class OperatorCheck {
   // Returns nothing if a forced pass did not record the tensor, or recorded another shape.
   [[nodiscard]] std::optional<Sides> sides_of(const Match& match,
                                               const MergeResult& candidate) const;
+  [[nodiscard]] static double unlike_in(const Sides& sides, const MergeResult& candidate);
   [[nodiscard]] double limit_for(const OperatorResidual& residual,
                                  TensorClass tensor_class,
                                  std::int64_t elements) const;

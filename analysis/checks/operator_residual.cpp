@@ -32,6 +32,7 @@ Check whole_check(const OperatorResidual& residual, double candidate_norm) {
                  {"scale", residual.scale()},
                  {"norm", residual.norm},
                  {"bit_equal", residual.bit_equal},
+                 {"unlike", residual.unlike},
                  {"factor", residual.factor},
                  {"native_factor", residual.native_factor}};
   if (!check.holds) {

@@ -22,6 +22,7 @@ struct OperatorResidual {
   double structure = 0.0;      // e
   double norm = 0.0;           // ||f||
   double bit_equal = 0.0;      // part of the elements in which c is n
+  double unlike = 0.0;         // elements that are finite in c alone, or in neither f nor n
   double limit = 0.0;          // largest R that passes; Inf: any
   double factor = 0.0;         // <c, f> / <f, f>
   double native_factor = 0.0;  // <n, f> / <f, f>

@@ -5,6 +5,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
 
 namespace ttrace {
 namespace {
@@ -91,7 +94,64 @@ std::string sentence_of(const RoutingFlips& flips, std::span<const std::int64_t>
       index_text(flips.reference_experts));
 }
 
+// Requires: the tensor holds all its rows.
+MergeResult copy_of(const MergeResult& tensor) {
+  MergeResult copy;
+  copy.type = tensor.type;
+  copy.shape = tensor.shape;
+  copy.storage.assign(tensor.bytes.begin(), tensor.bytes.end());
+  copy.bytes = copy.storage;
+  return copy;
+}
+
+// Slots in ascending order of their experts.
+std::vector<std::size_t> slots_by_expert(Experts experts) {
+  std::vector<std::size_t> slots(experts.size());
+  std::iota(slots.begin(), slots.end(), std::size_t{0});
+  std::ranges::stable_sort(slots, {}, [&](std::size_t slot) { return experts[slot]; });
+  return slots;
+}
+
 }  // namespace
+
+bool is_one_per_choice(const MergeResult& tensor, const std::vector<std::int64_t>& choices) {
+  return !tensor.shape.empty() && !choices.empty() && tensor.shape.back() == choices.back() &&
+         element_count(tensor.shape) == element_count(choices);
+}
+
+std::optional<Reordered> in_order_of_reference(const MergeResult& reference,
+                                               const MergeResult& candidate,
+                                               const MergeResult& tensor) {
+  const bool are_choices = !tensor.held && reference.type == ElementType::kI64 &&
+                           candidate.type == ElementType::kI64 && reference.has_tensor() &&
+                           candidate.has_tensor() && reference.shape == candidate.shape;
+  if (!are_choices || !is_one_per_choice(tensor, reference.shape)) {
+    return std::nullopt;
+  }
+  const Experts r = experts_of(reference);
+  const Experts c = experts_of(candidate);
+  const std::size_t k = choices_per_token(reference.shape);
+  const std::size_t size = element_size(tensor.type);
+  std::optional<Reordered> result;
+  for (std::size_t at = 0; at + k <= r.size(); at += k) {
+    const Experts of_reference = r.subspan(at, k);
+    const Experts of_candidate = c.subspan(at, k);
+    if (!std::ranges::equal(of_reference, of_candidate) && same_set(of_reference, of_candidate)) {
+      if (!result) {
+        result = Reordered{copy_of(tensor), 0};
+      }
+      ++result->tokens;
+      const std::vector<std::size_t> from = slots_by_expert(of_candidate);
+      const std::vector<std::size_t> to = slots_by_expert(of_reference);
+      for (std::size_t i = 0; i < k; ++i) {
+        std::memcpy(result->tensor.storage.data() + (at + to[i]) * size,
+                    tensor.bytes.data() + (at + from[i]) * size,
+                    size);
+      }
+    }
+  }
+  return result;
+}
 
 Check routing_check(const MergeResult& reference,
                     const MergeResult& candidate,

@@ -11,6 +11,10 @@
 // 2 is the limit of an activation (limits.h). Without noise passes: default factor of an activation
 // x rounding error x the largest margin.
 //
+// The order among a token's choices does not count: two whose scores nearly tie change places under
+// round-off. Scores of the choices, and their gradients, are in that order, so the candidate's are
+// compared in the order of the reference's choices.
+//
 // What follows a flip is another computation: without a reference that followed the candidate's
 // choices it cannot be judged by round-off.
 //
@@ -38,12 +42,28 @@ struct Margins {
   std::vector<double> candidate;
 };
 
-// Whole choices [..., k] of one shape; the order among the k does not count. Where margins are
-// missing every token that goes to other experts fails the check.
+// Whole choices [..., k] of one shape. Where margins are missing every token that goes to other
+// experts fails the check.
 [[nodiscard]] Check routing_check(const MergeResult& reference,
                                   const MergeResult& candidate,
                                   const Margins& margins,
                                   const Bound& bound);
+
+// Whether the tensor has a value per choice: its last dimension is that of the choices [..., k].
+[[nodiscard]] bool is_one_per_choice(const MergeResult& tensor,
+                                     const std::vector<std::int64_t>& choices);
+
+// A tensor whose tokens' values stand in another order than before.
+struct Reordered {
+  MergeResult tensor;
+  std::int64_t tokens = 0;  // whose order changed
+};
+// `tensor`, whose last dimension is that of the choices, with the values of each token in the order
+// in which the reference chose the same experts. Nothing if no token has the same experts in
+// another order.
+[[nodiscard]] std::optional<Reordered> in_order_of_reference(const MergeResult& reference,
+                                                             const MergeResult& candidate,
+                                                             const MergeResult& tensor);
 
 // Whether some token of `candidate` goes to another set of experts than in `reference`. False also
 // if the two do not have the same routers, micro-batches and shapes, because nobody could reuse

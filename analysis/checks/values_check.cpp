@@ -69,6 +69,36 @@ std::string nonfinite_difference(const TensorPair& pair) {
       "{}; the first is at {}", sentence, index_text(unravel(found.first, pair.shape)));
 }
 
+// The smallest magnitude of a shard's values that overflows; Inf of types other than F16, whose
+// range no sound value comes near.
+double overflow_of(const Shard& shard) {
+  constexpr double kRoundsToInf = 65520.0;
+  return shard.record->type == ElementType::kF16 ? kRoundsToInf / shard.record->placement.scale
+                                                 : std::numeric_limits<double>::infinity();
+}
+
+double error_with_overflows(const TensorPair& pair, double error, const Match& match) {
+  const double of_reference = overflow_of(match.reference.front());
+  const double of_candidate = overflow_of(match.candidate.front());
+  const auto distance = [](double infinite, double finite, double overflow) {
+    return std::isinf(infinite) && std::isfinite(finite)
+               ? std::max(0.0, overflow - std::copysign(finite, infinite * finite))
+               : std::numeric_limits<double>::infinity();
+  };
+  double squared = error * error;
+  for_each_block(pair, [&](auto reference, auto candidate, std::int64_t /*start*/) {
+    for (std::size_t i = 0; i < reference.size(); ++i) {
+      if (finiteness(reference[i]) != finiteness(candidate[i])) {
+        const double d = std::isfinite(reference[i])
+                             ? distance(candidate[i], reference[i], of_candidate)
+                             : distance(reference[i], candidate[i], of_reference);
+        squared += d * d;
+      }
+    }
+  });
+  return std::sqrt(squared);
+}
+
 std::vector<int> holders_of_nonfinite(std::span<const Shard> shards) {
   std::vector<int> ranks;
   for (const Shard& shard : shards) {
@@ -226,9 +256,21 @@ Comparison comparison_of(const Statistics& statistics, std::span<const std::int6
   return comparison;
 }
 
+std::vector<std::int64_t> unlike_in_finiteness(const TensorPair& pair) {
+  std::vector<std::int64_t> positions;
+  for_each_block(pair, [&](auto reference, auto candidate, std::int64_t start) {
+    for (std::size_t i = 0; i < reference.size(); ++i) {
+      if (finiteness(reference[i]) != finiteness(candidate[i])) {
+        positions.push_back(start + static_cast<std::int64_t>(i));
+      }
+    }
+  });
+  return positions;
+}
+
 std::vector<Check> finite_checks(const TensorPair& pair,
                                  const Statistics& statistics,
-                                 std::span<const Shard> candidate) {
+                                 const Match& match) {
   if (statistics.reference_nonfinite == 0 && statistics.candidate_nonfinite == 0) {
     return {};
   }
@@ -236,7 +278,10 @@ std::vector<Check> finite_checks(const TensorPair& pair,
   if (sentence.empty()) {
     return {};
   }
-  return {failed(Question::kFinite, std::move(sentence), holders_of_nonfinite(candidate))};
+  Check check =
+      failed(Question::kFinite, std::move(sentence), holders_of_nonfinite(match.candidate));
+  check.terms = {{"error", error_with_overflows(pair, statistics.error_norm(), match)}};
+  return {std::move(check)};
 }
 
 Check whole_check(const Comparison& comparison, const Bound& bound) {

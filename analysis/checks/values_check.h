@@ -4,6 +4,7 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
+#include "analysis/align/matching.h"
 #include "analysis/align/tensor_pair.h"
 #include "analysis/bounds/bounds.h"
 #include "analysis/bounds/tolerance.h"
@@ -12,6 +13,7 @@
 #include "trace/merge/merge.h"
 #include "trace/sums/statistics.h"
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
@@ -28,11 +30,16 @@ namespace ttrace {
 [[nodiscard]] Comparison comparison_of(const Statistics& statistics,
                                        std::span<const std::int64_t> shape);
 
-// NaN and Inf that the two sides do not have at the same places, in the same sign. `candidate` are
-// the shards that the candidate's side was merged from.
+// Positions of the elements that are NaN, Inf, -Inf or finite on one side and another of these on
+// the other, in ascending order.
+[[nodiscard]] std::vector<std::int64_t> unlike_in_finiteness(const TensorPair& pair);
+
+// NaN and Inf that the two sides do not have at the same places, in the same sign. The term
+// `error` of a failed check is ||c - r|| with every Inf of F16 that one side alone has as the
+// smallest number that overflows, 65520; Inf where something else is not finite.
 [[nodiscard]] std::vector<Check> finite_checks(const TensorPair& pair,
                                                const Statistics& statistics,
-                                               std::span<const Shard> candidate);
+                                               const Match& match);
 
 // The error of the whole tensor against its bound: kExact where it must be equal, else kWhole.
 [[nodiscard]] Check whole_check(const Comparison& comparison, const Bound& bound);

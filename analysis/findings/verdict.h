@@ -72,6 +72,9 @@ struct Comparison {
   std::vector<std::int64_t> max_index;  // its logical index; empty for scalars and equal tensors
   std::int64_t different = 0;           // elements that are not equal
   std::int64_t elements = 0;
+  // Tokens that chose the same experts in another order, where the tensor has one value per choice:
+  // c is in the reference's order.
+  std::int64_t reordered = 0;
 };
 
 struct TensorVerdict {

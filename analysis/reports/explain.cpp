@@ -344,15 +344,19 @@ std::string inherited_sentence(const Explanation& explanation) {
         return before.relation.find("wrong") != std::string::npos;
       });
   const Check& operators = *tensor.find(Question::kOperator);
+  const Check* const finite = tensor.find(Question::kFinite);
+  const bool overflows = finite != nullptr && !finite->holds;
   return fmt::format(
-      "inherited: it differs {}x as much as round-off explains, but its own operators are right (R "
-      "{}, limit {}); {}",
-      short_number(tensor.largest_share()),
+      "inherited: {}, but its own operators are right (R {}, limit {}); {}",
+      overflows ? finite->sentence
+                : fmt::format("it differs {}x as much as round-off explains",
+                              short_number(tensor.largest_share())),
       short_number(operators.value),
       short_number(operators.bound),
-      source == explanation.upstream.end()
-          ? "no tensor before it is a finding, so roundings added up"
-          : "the error comes with its inputs, from " + source->id);
+      source != explanation.upstream.end() ? "the error comes with its inputs, from " + source->id
+      : overflows ? "no tensor before it is a finding, so round-off took a number across the "
+                    "largest of its type, here or in a tensor before"
+                  : "no tensor before it is a finding, so roundings added up");
 }
 
 std::string finding_sentence(const Explanation& explanation, const Report& report) {

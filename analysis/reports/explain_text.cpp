@@ -65,6 +65,11 @@ void write_error(std::ostream& out, const TensorVerdict& tensor) {
           ? fmt::format("; candidate = {} x reference, by least squares",
                         factor_text(comparison.factor))
           : "");
+  if (comparison.reordered > 0) {
+    out << fmt::format(
+        "  {} chose the same experts in another order; c is put into the reference's order\n",
+        counted(comparison.reordered, "token"));
+  }
 }
 
 void write_checks(std::ostream& out, const Explanation& explanation) {

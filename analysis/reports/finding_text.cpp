@@ -184,6 +184,18 @@ void write_finding(std::ostream& out,
   }
 }
 
+std::string headline(const Report& report) {
+  if (report.partial()) {
+    return fmt::format(
+        "PARTIAL: {}; the verdict covers only what was written before the interruption",
+        report.diverged() ? "DIVERGED" : "within bound so far");
+  }
+  return report.diverged() ? "DIVERGED"
+         : report.undecided()
+             ? "UNDECIDED: all differences depend on tokens that go to other experts"
+             : "WITHIN BOUND";
+}
+
 std::string_view reservation(const Report& report) {
   return report.partial()     ? "the verdict covers only what was written before the interruption"
          : report.undecided() ? "all differences depend on tokens that go to other experts"

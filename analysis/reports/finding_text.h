@@ -45,6 +45,9 @@ void write_causes(std::ostream& out,
                   const char* indent,
                   const TensorVerdict& tensor);
 
+// The verdict in a few words, in capitals.
+[[nodiscard]] std::string headline(const Report& report);
+
 // Why the verdict does not cover everything; empty where it does.
 [[nodiscard]] std::string_view reservation(const Report& report);
 

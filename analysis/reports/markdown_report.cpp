@@ -19,17 +19,6 @@ std::string code(const TensorId& id) {
   return fmt::format("`{}`", to_string(id));
 }
 
-std::string_view headline(const Report& report) {
-  if (report.partial()) {
-    return report.diverged() ? "DIVERGED, as far as the interrupted run was written"
-                             : "within bound, as far as the interrupted run was written";
-  }
-  return report.diverged() ? "DIVERGED"
-         : report.undecided()
-             ? "UNDECIDED: all differences depend on tokens that go to other experts"
-             : "within bound";
-}
-
 void write_run(std::ostream& out, std::string_view name, const Side& side) {
   out << fmt::format("- {}: {}, {}, {}\n",
                      name,

@@ -40,15 +40,7 @@ void write_side(std::ostream& out, const char* name, const Side& side) {
 }
 
 void write_verdict_line(std::ostream& out, const Report& report, bool color) {
-  std::string word = report.diverged() ? "DIVERGED"
-                     : report.undecided()
-                         ? "UNDECIDED: all differences depend on tokens that go to other experts"
-                         : "WITHIN BOUND";
-  if (report.partial()) {
-    word =
-        fmt::format("PARTIAL: {}; the verdict covers only what was written before the interruption",
-                    report.diverged() ? "DIVERGED" : "within bound so far");
-  }
+  const std::string word = headline(report);
   if (color) {
     const char* yellow = "\033[1;33m";
     out << (report.diverged()                        ? "\033[1;31m"

@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -148,6 +149,90 @@ TEST_F(OperatorCheckTest, WhatFollowsFromAWrongTensorIsInherited) {
   ASSERT_TRUE(report.diverged());
   EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), kFirst);
   EXPECT_EQ(report.tensors[1].status(), Status::kInherited);
+}
+
+// A step of FP16 whose last element is near the largest number; of F16, 65504.
+class OverflowTest : public OperatorCheckTest {
+ protected:
+  static constexpr double kInf = std::numeric_limits<double>::infinity();
+
+  static std::vector<double> ending_in(double last) {
+    std::vector<double> values = wavy(kForcedElements, 0.7);
+    for (double& value : values) {
+      value *= 60000.0;
+    }
+    values.back() = last;
+    return values;
+  }
+  Trace write(const std::string& name,
+              const std::string& pass,
+              const std::vector<double>& first,
+              const std::vector<double>& second,
+              ElementType type = ElementType::kF16) {
+    TraceBuilder builder(folder_ / name, pass);
+    builder.manifest.precision = "f16";
+    builder.add(0, {kFirst, first, type}).add(0, {kSecond, second, type});
+    return builder.write();
+  }
+  // `given`: what the forced passes return as second tensor for the candidate's first one.
+  Report judge(const std::vector<double>& reference_first,
+               const std::vector<double>& candidate_first,
+               const std::vector<double>& reference_second,
+               const std::vector<double>& candidate_second,
+               const std::vector<double>& given,
+               const Allowances& without = {}) {
+    const Trace reference = write("reference", "reference", reference_first, reference_second);
+    const Trace candidate = write("candidate", "candidate", candidate_first, candidate_second);
+    const ForcedTraces forced{write("wide", "forced", candidate_first, given, ElementType::kF32),
+                              write("native", "forced", candidate_first, given)};
+    DiffOptions options;
+    options.forced = &forced;
+    options.allowances = without;
+    return diff(reference, candidate, options);
+  }
+
+  const std::vector<double> overflown_ = ending_in(kInf);
+  const std::vector<double> near_ = ending_in(65472.0);
+  const std::vector<double> nan_ = ending_in(std::numeric_limits<double>::quiet_NaN());
+};
+
+// Symptom: a clean step of Megatron-core in FP16 alarmed under tp 2, "1 element is finite where the
+// reference is NaN or Inf", though every operator was right: the candidate's was 65472.
+TEST_F(OverflowTest, OneNumberThatOverflowsOnOneSideAloneIsInherited) {
+  const Report report = judge(first_, first_, overflown_, near_, near_);
+  EXPECT_FALSE(report.diverged());
+  EXPECT_EQ(report.tensors[1].status(), Status::kInherited);
+}
+
+TEST_F(OverflowTest, SoIsOneThatOverflowsInTheCandidateAlone) {
+  const Report report = judge(first_, first_, near_, overflown_, overflown_);
+  EXPECT_FALSE(report.diverged());
+  EXPECT_EQ(report.tensors[1].status(), Status::kInherited);
+}
+
+TEST_F(OverflowTest, WhatFollowsFromItIsInheritedWhateverItIs) {
+  const Report report = judge(overflown_, near_, nan_, near_, near_);
+  EXPECT_FALSE(report.diverged());
+  EXPECT_EQ(report.tensors[0].status(), Status::kInherited);
+  EXPECT_EQ(report.tensors[1].status(), Status::kInherited);
+}
+
+TEST_F(OverflowTest, AnInfInPlaceOfANumberFarFromTheLargestIsAFinding) {
+  const Report report = judge(first_, first_, ending_in(3000.0), overflown_, overflown_);
+  ASSERT_TRUE(report.diverged());
+  EXPECT_EQ(report.tensors[*report.first_divergence].symptom(), Symptom::kNonFinite);
+}
+
+TEST_F(OverflowTest, AnInfOfTheOtherSignIsAFinding) {
+  EXPECT_TRUE(judge(first_, first_, ending_in(-65472.0), overflown_, overflown_).diverged());
+}
+
+TEST_F(OverflowTest, AnInfThatTheOperatorsDoNotReturnIsAFinding) {
+  EXPECT_TRUE(judge(first_, first_, near_, overflown_, near_).diverged());
+}
+
+TEST_F(OverflowTest, ANanThatNothingBeforeExplainsIsAFinding) {
+  EXPECT_TRUE(judge(first_, first_, near_, nan_, nan_).diverged());
 }
 
 TEST_F(OperatorCheckTest, InaccurateReferenceIsSaidToCheckWeakly) {

@@ -10,8 +10,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ttrace {
@@ -102,6 +104,64 @@ TEST_F(RoutingCheck, OrderAmongTheChosenDoesNotCount) {
   EXPECT_FALSE(report.diverged());
   EXPECT_EQ(report.flips()->tokens, 4);
   EXPECT_EQ(report.flips()->flips, 0);
+}
+
+// Symptom: a clean run of torchtitan's DeepSeek-V3 alarmed under tp 4. One token of 256 chose the
+// same three experts in another order, and so the gradients of its scores stood in that order.
+class OrderOfChoices : public RoutingCheck {
+ protected:
+  static constexpr auto kScores = "s0/m0/output/decoder.layers.0.mlp.router/0";
+  static constexpr auto kOfScores = "s0/m0/grad_output/decoder.layers.0.mlp.router/0";
+
+  static constexpr auto kOfWeights = "s0/m0/grad_input/decoder.layers.0.mlp.experts/1";
+
+  static void add_values(TraceBuilder& side, const std::vector<double>& numbers) {
+    for (const char* id : {kScores, kOfWeights, kOfScores}) {
+      side.add(0, {id, numbers, ElementType::kF32, {4, 2}});
+    }
+  }
+  // Two values per token, whose experts are 0 1, 2 3, 4 5 and 6 7 in the reference.
+  Report with_values(const std::vector<double>& reference,
+                     const std::vector<double>& candidate,
+                     const std::vector<double>& candidate_experts) {
+    reference_.add(0, choices(experts_)).add(0, margins(margins_));
+    add_values(reference_, reference);
+    candidate_.add(0, choices(candidate_experts)).add(0, margins(margins_));
+    add_values(candidate_, candidate);
+    return diff(reference_.write(), candidate_.write());
+  }
+
+  const std::vector<double> values_{0.5, -1.0, 2.0, 3.0, -4.0, 5.0, 6.0, -7.0};
+  const std::vector<double> swapped_{-1.0, 0.5, 2.0, 3.0, -4.0, 5.0, 6.0, -7.0};
+  const std::vector<double> swapped_experts_{1, 0, 2, 3, 4, 5, 6, 7};
+};
+
+TEST_F(OrderOfChoices, ScoresAndTheirGradientsAreComparedExpertByExpert) {
+  const Report report = with_values(values_, swapped_, swapped_experts_);
+  EXPECT_FALSE(report.diverged());
+  for (const char* id : {kScores, kOfWeights, kOfScores}) {
+    EXPECT_EQ(verdict(report, id).comparison->reordered, 1) << id;
+    EXPECT_EQ(verdict(report, id).comparison->error, 0.0) << id;
+  }
+}
+
+TEST_F(OrderOfChoices, ValuesThatDidNotChangePlacesWithTheExpertsAreAFinding) {
+  std::vector<double> wrong = swapped_;
+  std::swap(wrong[2], wrong[3]);
+  const Report report = with_values(values_, wrong, swapped_experts_);
+  ASSERT_TRUE(report.diverged());
+  EXPECT_NEAR(verdict(report, kOfScores).comparison->error, std::sqrt(2.0), 1e-6);
+}
+
+TEST_F(OrderOfChoices, ATensorOfThatShapeInAnotherOrderStaysAsItIs) {
+  const Report report = with_values(values_, values_, swapped_experts_);
+  EXPECT_FALSE(report.diverged());
+  EXPECT_EQ(verdict(report, kOfScores).comparison->reordered, 0);
+}
+
+TEST_F(OrderOfChoices, ATokenThatGoesToOtherExpertsStaysAsItIs) {
+  const Report report = with_values(values_, swapped_, {1, 9, 2, 3, 4, 5, 6, 7});
+  EXPECT_EQ(verdict(report, kOfScores).comparison->reordered, 0);
 }
 
 // 0.004 + 0.003 is less than 2 x 3.2 x (0.01 / sqrt 4 tokens) = 0.032.

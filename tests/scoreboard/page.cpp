@@ -198,7 +198,8 @@ void write_rules(std::ostream& out,
          "A rule has one threshold and finds a bug when any pair of whole tensors fails it; it "
          "locates the bug when\nthe first failing pair, in the reference's order, is the declared "
          "one. They are given TTrace's merged tensors;\na tensor that is missing or contradicts "
-         "itself between ranks is no pair for them. A rule that also fails the clean\nrun beside a "
+         "itself between ranks is no pair for them. A rule that also fails the clean\nrun next to "
+         "a "
          "bug cannot tell the two apart; TTrace's finds count only where the clean run passes.\n\n"
          "| rule | precision | found | distinguished from the clean run | located | false alarms "
          "|\n|---|---|---|---|---|---|\n";
