@@ -7,7 +7,7 @@
 leaves of the ranks is data-parallel. --ddp goes alone, because DDP does not take DTensors. --pp splits the
 layers into as many stages as there are ranks, with 1F1B. --compile compiles every block by itself, --autocast
 keeps parameters in F32 and computes in BF16. All runs see the same batches. --device cuda uses NCCL, and gives
-each rank the GPU of its number on its machine.
+each rank the GPU of its number on its machine. NCCL refuses two ranks on one GPU; --backend gloo does not.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def arguments() -> argparse.Namespace:
     add("--steps", type=int, default=2)
     add("--seed", type=int, default=1)
     add("--device", default="cpu", choices=["cpu", "cuda"])
+    add("--backend", choices=["gloo", "nccl"], help="default: gloo on CPUs, nccl on GPUs")
     args = parser.parse_args()
     if args.ddp and args.tp > 1:
         parser.error(f"--ddp and --tp {args.tp}: DDP does not take DTensors; give --fsdp or --hsdp instead")
@@ -190,7 +191,7 @@ def train(args: argparse.Namespace) -> None:
     is_parallel = is_sharded or args.ddp or args.pp or args.tp > 1
     rank = ranks = shard = shards = 0
     if is_parallel:
-        dist.init_process_group("nccl" if args.device == "cuda" else "gloo")
+        dist.init_process_group(args.backend or ("nccl" if args.device == "cuda" else "gloo"))
         rank, ranks = dist.get_rank(), dist.get_world_size()
         shard, shards = rank // args.tp, ranks // args.tp
         sizes = {"replicate": 2, "shard": shards // 2} if args.hsdp else {"dp": shards}

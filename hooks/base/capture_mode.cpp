@@ -1,6 +1,6 @@
 #include "hooks/base/capture_mode.h"
 
-#include <dlfcn.h>
+#include "hooks/base/cuda_functions.h"
 
 namespace ttrace {
 namespace {
@@ -10,19 +10,9 @@ namespace {
 using Exchange = int (*)(int*);
 constexpr int kRelaxed = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
 
-// The driver, where the program has loaded it: we neither link nor load it.
-Exchange find_exchange() {
-  constexpr const char* kName = "cuThreadExchangeStreamCaptureMode";
-  void* function = dlsym(RTLD_DEFAULT, kName);
-  if (function == nullptr) {
-    void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    function = driver == nullptr ? nullptr : dlsym(driver, kName);
-  }
-  return reinterpret_cast<Exchange>(function);
-}
-
 void exchange(int& mode) {
-  static const Exchange function = find_exchange();
+  static const auto function =
+      reinterpret_cast<Exchange>(find_in_cuda_driver("cuThreadExchangeStreamCaptureMode"));
   if (function != nullptr) {
     function(&mode);
   }

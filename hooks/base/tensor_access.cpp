@@ -1,6 +1,7 @@
 #include "hooks/base/tensor_access.h"
 
 #include "hooks/base/byte_buffers.h"
+#include "hooks/base/cuda_functions.h"
 #include "hooks/base/snapshot.h"
 
 #include <ttrace/error.h>
@@ -41,6 +42,9 @@ bool is_in_graph(const at::Tensor& tensor) {
   std::atomic<bool>& never = has_no_graphs.at(static_cast<std::size_t>(device.type()));
   if (device.is_cpu() || never) {
     return false;
+  }
+  if (device.is_cuda()) {  // in any version of torch
+    return current_cuda_stream_records(device.index());
   }
   try {
     return asks_stream(c10::impl::VirtualGuardImpl(device.type()), device);

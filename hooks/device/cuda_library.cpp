@@ -1,5 +1,6 @@
 #include "hooks/device/cuda_library.h"
 
+#include "hooks/base/cuda_functions.h"
 #include "hooks/device/cuda/functions.h"
 
 #include <ttrace/error.h>
@@ -19,20 +20,10 @@
 namespace ttrace {
 namespace {
 
-// The cudaStream_t of the current device's current stream, for which older versions of torch need
-// CUDA's headers: from 2.13 on torch tells it. A template, so that older ones compile.
-template <class Stream>
-std::optional<void*> native_stream(const Stream& stream) {
-  if constexpr (requires { stream.native_handle(); }) {
-    return stream.native_handle();
-  } else {
-    return std::nullopt;
-  }
-}
-
+// Of the current device.
 std::optional<void*> current_stream() {
   const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
-  return native_stream(guard.getStream(guard.getDevice()));
+  return current_cuda_stream(guard.getDevice().index());
 }
 
 struct Functions {
@@ -150,7 +141,7 @@ std::unique_ptr<const DeviceKernels> open_cuda_library() {
     return without(file + " belongs to another version of TTrace");
   }
   if (!current_stream()) {
-    return without("this torch is older than 2.13 and does not tell CUDA's streams");
+    return without("this torch does not tell CUDA's streams");
   }
   return std::make_unique<CudaKernels>(functions);
 }

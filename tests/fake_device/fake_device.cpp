@@ -234,11 +234,32 @@ void replay(const Graph& graph, const c10::Stream& stream) {
 
 }  // namespace ttrace::testing::fake
 
-// Has the name, the codes and the effect of the function of CUDA's driver, so that what a program
-// does for CUDA without its headers works here.
-extern "C" __attribute__((visibility("default"))) int cuThreadExchangeStreamCaptureMode(int* mode) {
+// Functions with the names, the codes and the effects of those of CUDA's driver and of torch's
+// library for CUDA, so that what a program does for CUDA without its headers works here.
+extern "C" {
+__attribute__((visibility("default"))) int cuThreadExchangeStreamCaptureMode(int* mode) {
   using ttrace::testing::fake::CaptureMode;
   *mode = static_cast<int>(
       ttrace::testing::fake::Executor::exchange_thread_mode(static_cast<CaptureMode>(*mode)));
   return 0;
+}
+
+// A stream's handle is its number; that of a default stream is null, as CUDA's is.
+__attribute__((visibility("default"))) std::int32_t aoti_torch_get_current_cuda_stream(
+    std::int32_t device, void** stream) {
+  const auto index = static_cast<c10::DeviceIndex>(device);
+  if (index < 0 || index >= ttrace::testing::fake::kDevices) {
+    return 1;
+  }
+  *stream = reinterpret_cast<void*>(
+      ttrace::testing::fake::current_stream({ttrace::testing::fake::kType, index}).index);
+  return 0;
+}
+
+__attribute__((visibility("default"))) int cuStreamIsCapturing(void* stream, int* status) {
+  using ttrace::testing::fake::current_device;
+  const auto index = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(stream));
+  *status = ttrace::testing::fake::executor().capturing({current_device, index}) ? 1 : 0;
+  return 0;
+}
 }

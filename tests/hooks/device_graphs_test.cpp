@@ -1,5 +1,6 @@
 // Steps in which a stream records a graph (a CUDA graph).
 #include "fake_device/fixture.h"
+#include "hooks/base/cuda_functions.h"
 #include "hooks/training.h"
 
 #include <c10/core/StreamGuard.h>
@@ -95,6 +96,24 @@ TEST_F(FakeDeviceTest, ARecordedGraphHoldsNothingOfTheTraceAndOneNoteSaysSo) {
     EXPECT_SAME(captured.tensor("s0/m0/param_grad/fc2.weight/0"), expected);
     EXPECT_SAME(model.fc2->weight.grad().to(at::kCPU), expected);
   }
+}
+
+// Symptom: with torch before 2.13 nobody told the raw stream, nor whether it records a graph. Noise
+// and comparisons of CUDA tensors went through the host, and a hook broke the recording.
+TEST_F(FakeDeviceTest, TheRawStreamAndItsRecordingAreFoundByTheNamesOfCudasFunctions) {
+  EXPECT_EQ(current_cuda_stream(0), std::optional<void*>(nullptr));
+  EXPECT_EQ(current_cuda_stream(fake::kDevices), std::nullopt);
+  EXPECT_FALSE(current_cuda_stream_records(0));
+  const c10::Stream side = fake::new_stream();
+  fake::begin_capture(side);
+  EXPECT_FALSE(current_cuda_stream_records(0));
+  {
+    const c10::StreamGuard guard(side);
+    EXPECT_EQ(current_cuda_stream(0), std::optional(reinterpret_cast<void*>(side.id())));
+    EXPECT_TRUE(current_cuda_stream_records(0));
+    EXPECT_FALSE(current_cuda_stream_records(1));
+  }
+  EXPECT_EQ(fake::end_capture(side)->size(), 0);
 }
 
 }  // namespace

@@ -49,6 +49,11 @@ def test_a_rank_of_torchs_parallelism_takes_its_gpu_before_it_makes_anything():
     ]  # fmt: skip
 
 
+def test_ranks_that_share_a_gpu_can_talk_over_gloo():
+    """--device cuda always asked for NCCL, which refuses two ranks on one GPU."""
+    assert calls_of(DTENSOR, "--fsdp --backend gloo")[2] == "group gloo"
+
+
 def test_megatrons_model_moves_to_the_gpu_of_its_rank_without_the_patches_for_cpus():
     """The model stayed on the CPU, the backend was Gloo, and norms came from the patches for CPUs."""
     assert calls_of(MEGATRON, "--rms-norm") == [

@@ -1,0 +1,23 @@
+// What CUDA's driver and torch's library for CUDA answer, asked for by name: we neither link nor
+// load them, and torch's own interfaces for all devices tell less of it before 2.13.
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include <ttrace/export.h>
+
+#include <optional>
+
+namespace ttrace {
+
+// Null where the process has not loaded the driver, or the driver has no such function.
+[[nodiscard]] void* find_in_cuda_driver(const char* name);
+
+// The cudaStream_t that is current on the calling thread for the device of this number. Nothing
+// where no torch with CUDA is in the process; requires one that stays from the first call on.
+[[nodiscard]] TTRACE_API std::optional<void*> current_cuda_stream(int device);
+
+// Whether that stream records a graph. False where nobody can tell.
+[[nodiscard]] TTRACE_API bool current_cuda_stream_records(int device);
+
+}  // namespace ttrace
