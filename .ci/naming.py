@@ -31,6 +31,7 @@ GIVEN = (
     "LLVMFuzzerTestOneInput",
     "isStreamCapturing",  # of LibTorch since 2.13, so that it cannot say override
     "cuThreadExchangeStreamCaptureMode",  # of CUDA's driver
+    "cuStreamIsCapturing",
 )
 
 RULES = {

@@ -6,8 +6,9 @@
 --fsdp (FSDP2) or --hsdp (FSDP2 in two groups that replicate each other) and --tp N go together; what --tp
 leaves of the ranks is data-parallel. --ddp goes alone, because DDP does not take DTensors. --pp splits the
 layers into as many stages as there are ranks, with 1F1B. --compile compiles every block by itself, --autocast
-keeps parameters in F32 and computes in BF16. All runs see the same batches. --device cuda uses NCCL, and gives
-each rank the GPU of its number on its machine. NCCL refuses two ranks on one GPU; --backend gloo does not.
+keeps parameters in F32 and computes in BF16. All runs see the same batches. --device cuda uses NCCL, and
+gives each rank the GPU of its number on its machine. NCCL refuses two ranks on one GPU; --backend gloo takes
+them.
 """
 
 from __future__ import annotations
@@ -214,7 +215,9 @@ def train(args: argparse.Namespace) -> None:
         traced = stage
     elif args.ddp:
         model = nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    # Without FSDP2, DTensors and plain tensors stand next to each other, which no _foreach_ operator takes.
+    foreach = False if args.tp > 1 and not is_sharded else None
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=foreach)
     tracer = ttrace.attach(traced or model, optimizer=optimizer)  # ttrace
     generator = torch.Generator().manual_seed(args.seed)
     for number in range(args.steps):

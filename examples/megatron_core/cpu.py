@@ -5,7 +5,7 @@ anything of ``megatron``. The package itself stays as it was installed (0.9 to 0
 
     torch.cuda.current_device() is the CPU, and tensors that are asked for on "cuda" are made there;
     streams, events and synchronisation do nothing, since work on a CPU is in order;
-    Tensor.type() names the CUDA type, which Megatron compares as a string, and float for double;
+    Tensor.type() names the CUDA type, which Megatron compares as a string;
     the random state of the GPU is the CPU's;
     Gloo gathers and scatters lists of equal parts only: uneven ones go by broadcasts and sums;
     a few places that need TransformerEngine or a GPU's memory are repaired.
@@ -86,8 +86,7 @@ def _redirect_devices() -> None:
     def type_on_cuda(self, *args, **kwargs):
         if args or kwargs:
             return own_type(self, *args, **kwargs)
-        # It has no place for doubles, in which a check in higher precision computes.
-        return own_type(self).replace("torch.", "torch.cuda.", 1).replace("Double", "Float")
+        return own_type(self).replace("torch.", "torch.cuda.", 1)
 
     torch.Tensor.type = type_on_cuda
     histc = torch.histc  # has no CPU kernel for integers, with which old routers call it

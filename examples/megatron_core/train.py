@@ -15,6 +15,7 @@ import os
 import sys
 from functools import partial
 
+import doubles
 import torch
 import ttrace  # ttrace
 
@@ -118,6 +119,7 @@ from megatron.core.transformer.transformer_block import (  # noqa: E402
 
 VOCABULARY = 128
 PRECISION = ttrace.precision(ARGS.precision)  # ttrace: a check in higher precision asks for its own
+doubles.apply(PRECISION)
 IN_FP8 = PRECISION in ("fp8", "fp8_f32")  # the latter checks operators: FP8 operands, everything else F32
 TYPES = {"f64": torch.float64, "bf16": torch.bfloat16, "f16": torch.float16, "fp8": torch.bfloat16}
 TYPE = TYPES.get(PRECISION, torch.float32)

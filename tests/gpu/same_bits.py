@@ -105,7 +105,8 @@ def run(args: argparse.Namespace) -> None:
                 print(f"step {number} graph {digest([from_graph(block, x)])}")
             losses.mean().backward()
             optimizer.step()
-        print(f"step {number} loss {losses.mean().item():.9g} parameters {digest(model.parameters())}", flush=True)
+        loss = losses.mean().item()
+        print(f"step {number} loss {loss:.9g} parameters {digest(model.parameters())}", flush=True)
     if args.nccl:
         dist.destroy_process_group()
 
@@ -113,7 +114,8 @@ def run(args: argparse.Namespace) -> None:
 def output_of(variables: dict[str, str]) -> str:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("TTRACE_")}
     command = [sys.executable, __file__, *sys.argv[1:], "--train"]
-    result = subprocess.run(command, env={**kept, **variables}, stdout=subprocess.PIPE, text=True, check=False)
+    environment = {**kept, **variables}
+    result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if result.returncode != 0:
         sys.exit(f"same_bits.py: the {'traced' if 'TTRACE_PASS' in variables else 'untraced'} run failed")
     return result.stdout

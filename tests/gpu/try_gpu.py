@@ -1,11 +1,12 @@
-"""Tries TTrace on a GPU, of which one is enough: clean runs must pass, planted bugs must be found, and no bit may change.
+"""Tries TTrace on one GPU: clean runs must pass, planted bugs must be found, and no bit may change.
 
-    eval "$(./dev env)"; export LIBTTRACE_CUDA=$PWD/build/cpu/lib/libttrace_cuda.so    # after ./dev build --cuda
+    ./dev build --cuda; eval "$(./dev env)"; export LIBTTRACE_CUDA=$PWD/build/cpu/lib/libttrace_cuda.so
     python tests/gpu/try_gpu.py [--only REGEX] [--jobs 4] [--folder DIR]
 
-Several ranks share the GPU over Gloo; a single one uses NCCL. Every row is a command whose exit code and output are
-known beforehand. What it printed is in DIR/NAME.log. Exit code 1: a row is not as it must be. Rows of Megatron-core
-are left out where the package is not installed. step_cost.py measures what tracing costs.
+Several ranks share the GPU over Gloo (shared_gpu.py); a single one uses NCCL. Every row is a command whose
+exit code and output are known beforehand. What it printed is in DIR/NAME.log. Exit code 1: a row is not as
+it must be. Rows of Megatron-core are left out where the package is not installed. step_cost.py measures
+what tracing costs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 DTENSOR = ROOT / "examples" / "dtensor"
 MEGATRON = ROOT / "examples" / "megatron_core"
-GLOO = "--device cuda --backend gloo"
 
 
 @dataclass(frozen=True)
@@ -35,77 +35,60 @@ class Row:
     command: list[str]
     code: int
     pattern: str  # found in what it prints
+    reference: str = ""  # of a check: its command
 
 
-def python(ranks: int, script: Path, options: str) -> str:
-    launcher = f" -m torch.distributed.run --standalone --nproc-per-node {ranks}" if ranks else ""
-    return f"{sys.executable}{launcher} {script} {options}"
+def alone(script: Path, options: str) -> str:
+    return f"{sys.executable} {script} {options}"
 
 
-def check(name: str, reference: str, candidate: str, *options: str, bug: str = "") -> Row:
+def ranks(count: int, script: Path, options: str) -> str:
+    launcher = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node {count}"
+    if count == 1:
+        return f"{launcher} {script} {options} --device cuda"
+    return f"{launcher} {HERE / 'shared_gpu.py'} {script} {options} --device cuda --backend gloo"
+
+
+def check(name: str, reference: str, candidate: str, bug: str = "") -> Row:
     """`bug`: regular expression of the tensor where a planted bug diverges first; empty for a clean run."""
-    command = ["ttrace", "check", "--reference", reference, "--candidate", candidate, *options]
+    command = ["ttrace", "check", "--candidate", candidate]
     if bug:
-        return Row(name, command, 1, rf"DIVERGED\nfirst divergence: \S*{bug}")
-    return Row(name, command, 0, r"operators: \d+ checked on their own, 0 wrong")
+        return Row(name, command, 1, rf"DIVERGED\nfirst divergence: \S*{bug}", reference)
+    return Row(name, command, 0, r"operators: \d+ checked on their own, 0 wrong", reference)
 
 
-def dtensor_rows() -> list[Row]:
+def dtensor_rows(precision: str) -> list[Row]:
     script, planted = DTENSOR / "train.py", DTENSOR / "planted_bug.py"
-    rows = []
-    for precision in ("bf16", "f32"):
-        kind = f"--precision {precision}"
-        reference = python(0, script, f"--device cuda {kind}")
-        parallel = python(4, script, f"{GLOO} --fsdp --tp 2 --sp {kind}")
-        rows += [
-            check(f"dtensor_{precision}_nccl", reference, python(1, script, f"--device cuda --fsdp {kind}")),
-            check(f"dtensor_{precision}", reference, parallel),
-            check(f"dtensor_{precision}_cpu_reference", python(0, script, kind), parallel),
-            check(
-                f"dtensor_{precision}_row_output_not_summed",
-                reference,
-                python(2, planted, f"row-output-not-summed {GLOO} --tp 2 {kind}"),
-                bug=r"/output/layers\.0\.attention\.wo/",
-            ),
-            check(
-                f"dtensor_{precision}_gradients_summed",
-                reference,
-                python(2, planted, f"fsdp-gradients-summed {GLOO} --fsdp {kind}"),
-                bug=r"/main_grad/",
-            ),
-        ]
-        compiled = python(1, script, f"--device cuda --fsdp --compile {kind}")
-        rows.append(check(f"dtensor_{precision}_compiled", reference, compiled))
-    return rows
+    kind = f"--precision {precision}"
+    host, gpu = alone(script, kind), alone(script, f"--device cuda {kind}")
+    parallel = ranks(4, script, f"--fsdp --tp 2 --sp {kind}")
+    not_summed = ranks(2, planted, f"row-output-not-summed --tp 2 {kind}")
+    summed = ranks(2, planted, f"fsdp-gradients-summed --fsdp {kind}")
+    name = f"dtensor_{precision}"
+    return [
+        check(name, gpu, parallel),
+        check(f"{name}_nccl", gpu, ranks(1, script, f"--fsdp {kind}")),
+        check(f"{name}_compiled", gpu, ranks(1, script, f"--fsdp --compile {kind}")),
+        check(f"{name}_row_output_not_summed", gpu, not_summed, bug=r"/output/layers\.0\.attention\.wo"),
+        check(f"{name}_gradients_summed", gpu, summed, bug=r"/main_grad/"),
+        check(f"{name}_reference_on_the_host", host, parallel),
+    ]
 
 
-def megatron_rows() -> list[Row]:
-    if importlib.util.find_spec("megatron") is None:
-        print("there is no megatron-core here, so its rows are left out")
-        return []
+def megatron_rows(precision: str) -> list[Row]:
     script, planted = MEGATRON / "train.py", ROOT / "tests" / "python" / "megatron_bugs.py"
-    rows = []
-    for precision in ("bf16", "f32"):
-        kind = f"--precision {precision}"
-        reference = python(0, script, f"--device cuda {kind}")
-        rows += [
-            check(f"megatron_{precision}_nccl", reference, python(1, script, f"--device cuda {kind} --distributed-optimizer")),
-            check(f"megatron_{precision}", reference, python(4, script, f"{GLOO} --tp 2 {kind}")),
-            check(f"megatron_{precision}_cpu_reference", python(0, script, kind), python(2, script, f"{GLOO} --tp 2 {kind}")),
-            check(
-                f"megatron_{precision}_softmax_scale_of_one_rank",
-                reference,
-                python(2, planted, f"softmax-scale-of-one-rank {GLOO} --tp 2 {kind}"),
-                bug=r"core_attention",
-            ),
-            check(
-                f"megatron_{precision}_gradients_not_averaged",
-                reference,
-                python(2, planted, f"gradients-not-averaged-over-dp {GLOO} {kind}"),
-                bug=r"/main_grad/",
-            ),
-        ]
-    return rows
+    kind = f"--precision {precision}"
+    host, gpu = alone(script, kind), alone(script, f"--device cuda {kind}")
+    scaled = ranks(2, planted, f"softmax-scale-of-one-rank --tp 2 {kind}")
+    not_averaged = ranks(2, planted, f"gradients-not-averaged-over-dp {kind}")
+    name = f"megatron_{precision}"
+    return [
+        check(name, gpu, ranks(4, script, f"--tp 2 {kind}")),
+        check(f"{name}_nccl", gpu, ranks(1, script, f"--distributed-optimizer {kind}")),
+        check(f"{name}_softmax_scale_of_one_rank", gpu, scaled, bug=r"core_attention"),
+        check(f"{name}_gradients_not_averaged", gpu, not_averaged, bug=r"/main_grad/"),
+        check(f"{name}_reference_on_the_host", host, ranks(2, script, f"--tp 2 {kind}")),
+    ]
 
 
 def bits_rows() -> list[Row]:
@@ -117,23 +100,47 @@ def bits_rows() -> list[Row]:
         "bits_f32_compiled": "--precision f32 --compile",
     }
     return [
-        Row(name, shlex.split(python(0, HERE / "same_bits.py", options)), 0, r"same bits\n\Z")
+        Row(name, shlex.split(alone(HERE / "same_bits.py", options)), 0, r"same bits\n\Z")
         for name, options in kinds.items()
     ]
 
 
-def is_as_expected(row: Row, folder: Path) -> bool:
+def all_rows() -> list[Row]:
+    rows = bits_rows()
+    for precision in ("bf16", "f32"):
+        rows += dtensor_rows(precision)
+        if importlib.util.find_spec("megatron") is not None:
+            rows += megatron_rows(precision)
+    return rows
+
+
+def is_as_expected(row: Row, folder: Path, reference: str) -> bool:
     command = list(row.command)
-    if command[1] == "check":
-        command += ["-o", str(folder / row.name)]
+    if reference:
+        command += ["--reference", reference, "-o", str(folder / row.name)]
     start = time.monotonic()
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     (folder / f"{row.name}.log").write_text(f"{shlex.join(command)}\n\n{result.stdout}")
     good = result.returncode == row.code and re.search(row.pattern, result.stdout) is not None
     print(f"{'ok  ' if good else 'FAIL'} {time.monotonic() - start:5.0f} s  {row.name}", flush=True)
     if not good:
-        tail = "\n".join("      " + line[:300] for line in result.stdout.splitlines()[-25:])
-        print(f"      exit code {result.returncode}, expected {row.code} and {row.pattern!r}\n{tail}", flush=True)
+        print(f"      exit code {result.returncode}, expected {row.code} and {row.pattern!r}")
+        print("\n".join("      " + line[:300] for line in result.stdout.splitlines()[-25:]), flush=True)
+    return good
+
+
+def run_all(rows: list[Row], folder: Path, jobs: int) -> list[bool]:
+    """Each reference runs once, with its first row; the other rows take its trace."""
+    makers: dict[str, Row] = {}
+    for row in rows:
+        if row.reference:
+            makers.setdefault(row.reference, row)
+    stored = {reference: str(folder / row.name / "reference") for reference, row in makers.items()}
+    first = [row for row in rows if row is makers.get(row.reference, row)]
+    others = [row for row in rows if row not in first]
+    with ThreadPoolExecutor(jobs) as threads:
+        good = list(threads.map(lambda row: is_as_expected(row, folder, row.reference), first))
+        good += threads.map(lambda row: is_as_expected(row, folder, stored[row.reference]), others)
     return good
 
 
@@ -143,13 +150,13 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=4, help="rows that run at the same time")
     parser.add_argument("--folder", help="keeps traces and logs here; default: a folder that is removed")
     args = parser.parse_args()
-    rows = [row for row in (*bits_rows(), *dtensor_rows(), *megatron_rows()) if re.search(args.only, row.name)]
+    rows = [row for row in all_rows() if re.search(args.only, row.name)]
     if not rows:
         parser.error(f"no row has a name with {args.only}")
-    with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(args.jobs) as threads:
+    with tempfile.TemporaryDirectory() as temporary:
         folder = Path(args.folder or temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        good = list(threads.map(lambda row: is_as_expected(row, folder), rows))
+        good = run_all(rows, folder, args.jobs)
     print(f"{sum(good)} of {len(good)} rows are as they must be")
     return 0 if all(good) else 1
 

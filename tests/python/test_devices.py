@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 
 import pytest
 from conftest import HERE, ROOT, python
@@ -59,3 +60,27 @@ def test_megatrons_model_moves_to_the_gpu_of_its_rank_without_the_patches_for_cp
     assert calls_of(MEGATRON, "--rms-norm") == [
         "current 1", "group nccl", "move GPTModel cuda:1", "dynamo on", "patches False",
     ]  # fmt: skip
+
+
+def test_tensor_parallel_parameters_are_updated_where_the_optimizer_takes_lists_of_tensors():
+    """On a GPU AdamW updates all parameters at once: --tp without --fsdp ended with "got mixed torch.Tensor
+    and DTensor" in the first step."""
+    launcher = "-m torch.distributed.run --standalone --nproc-per-node 2"
+    result = run(f"{launcher} {HERE / 'programs' / 'lists_on_cpu.py'} {DTENSOR} --tp 2 --steps 1")
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "step 0 loss" in result.stdout
+
+
+def test_megatrons_optimizer_takes_doubles_on_a_gpu_too():
+    """The check in higher precision of an F32 program ended in Megatron-core's clipping of gradients, which
+    asks for the name of the type, so that no operator was checked on its own."""
+    code = """
+import doubles, torch
+doubles.apply("f64")
+x = torch.ones(2).double()
+print(x.type(), x.type(torch.int32).dtype)"""
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=MEGATRON.parent, timeout=100
+    )
+    assert result.stdout.split() == ["torch.FloatTensor", "torch.int32"], result.stderr[-3000:]

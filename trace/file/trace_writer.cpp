@@ -5,6 +5,7 @@
 #include "trace/file/hdf5_tensor.h"
 #include "trace/file/manifest.h"
 #include "trace/file/trace_schema.h"
+#include "trace/file/value_summary.h"
 
 #include <ttrace/error.h>
 
@@ -13,12 +14,8 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <limits>
 #include <system_error>
 #include <unordered_map>
 #include <unordered_set>
@@ -26,98 +23,6 @@
 
 namespace ttrace {
 namespace {
-
-struct ValueSummary {
-  double norm = 0.0;
-  double max_abs = 0.0;
-  std::uint64_t nonfinite = 0;
-};
-
-constexpr std::size_t kSummaryBlock = 1024;
-
-struct BlockSummary {
-  double squares = 0.0;
-  double max_abs = 0.0;
-  std::uint64_t nonfinite = 0;
-};
-
-// Bits of a bf16 number.
-enum class Bf16 : std::uint16_t {};
-
-double widened(float value) {
-  return static_cast<double>(value);
-}
-double widened(Bf16 bits) {
-  return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16));
-}
-
-// Sum of squares and largest magnitude of kSummaryBlock elements. With NaN or Inf among them the
-// sum is not finite and the rest is meaningless.
-template <class Element>
-BlockSummary summarize_finite(const std::byte* source) {
-  BlockSummary summary;
-  double squares = 0.0;
-  double largest = 0.0;
-#pragma omp simd reduction(+ : squares) reduction(max : largest)
-  for (std::size_t i = 0; i < kSummaryBlock; ++i) {
-    Element element;  // may lie at any address
-    std::memcpy(&element, source + i * sizeof element, sizeof element);
-    const double magnitude = std::fabs(widened(element));
-    squares += magnitude * magnitude;
-    largest = magnitude > largest ? magnitude : largest;
-  }
-  summary.squares = squares;
-  summary.max_abs = largest;
-  return summary;
-}
-
-BlockSummary summarize_any(const std::array<double, kSummaryBlock>& values) {
-  BlockSummary summary;
-  for (const double value : values) {
-    if (std::isfinite(value)) {
-      summary.squares += value * value;
-      summary.max_abs = std::max(summary.max_abs, std::fabs(value));
-    } else {
-      ++summary.nonfinite;
-    }
-  }
-  return summary;
-}
-
-// `length` elements, at most kSummaryBlock.
-BlockSummary summarize_block(ElementType type, const std::byte* source, std::size_t length) {
-  BlockSummary summary;
-  // Straight from the source where a whole block of the two usual types allows it.
-  if (length == kSummaryBlock && type == ElementType::kF32) {
-    summary = summarize_finite<float>(source);
-  } else if (length == kSummaryBlock && type == ElementType::kBF16) {
-    summary = summarize_finite<Bf16>(source);
-  } else {
-    summary.squares = std::numeric_limits<double>::infinity();
-  }
-  if (std::isfinite(summary.squares)) {
-    return summary;
-  }
-  std::array<double, kSummaryBlock> values = {};
-  to_double(type, source, static_cast<std::int64_t>(length), values.data());
-  return summarize_any(values);
-}
-
-ValueSummary summarize(ElementType type, std::span<const std::byte> bytes) {
-  const std::size_t size = element_size(type);
-  const std::size_t count = bytes.size() / size;
-  ValueSummary summary;
-  double squares = 0.0;
-  for (std::size_t first = 0; first < count; first += kSummaryBlock) {
-    const BlockSummary part =
-        summarize_block(type, bytes.data() + first * size, std::min(kSummaryBlock, count - first));
-    squares += part.squares;
-    summary.max_abs = std::max(summary.max_abs, part.max_abs);
-    summary.nonfinite += part.nonfinite;
-  }
-  summary.norm = std::sqrt(squares);
-  return summary;
-}
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   if (shape.empty()) {

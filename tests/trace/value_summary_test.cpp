@@ -1,0 +1,103 @@
+#include "trace/file/value_summary.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace ttrace {
+namespace {
+
+std::vector<InstructionSet> sets_of_this_processor() {
+  std::vector<InstructionSet> sets;
+  for (const InstructionSet set :
+       {InstructionSet::kBaseline, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
+    if (set <= best_instruction_set()) {
+      sets.push_back(set);
+    }
+  }
+  return sets;
+}
+
+// Multiples of 1/8 up to 15, which bf16 holds as well as f32. `skip` bytes come first.
+std::vector<std::byte> encoded(ElementType type,
+                               const std::vector<double>& values,
+                               std::size_t skip) {
+  std::vector<std::byte> bytes(skip + values.size() * element_size(type));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto single = static_cast<float>(values[i]);
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &single, sizeof bits);
+    const auto half = static_cast<std::uint16_t>(bits >> 16);
+    std::byte* const target = bytes.data() + skip + i * element_size(type);
+    if (type == ElementType::kBF16) {
+      std::memcpy(target, &half, sizeof half);
+    } else {
+      std::memcpy(target, &bits, sizeof bits);
+    }
+  }
+  return bytes;
+}
+
+// Symptom: the writer read BF16 at half a gigabyte a second, one number at a time, and a traced
+// step of a GPU waited for it.
+TEST(ValueSummary, IsThatOfAPlainLoopInEveryInstructionSetAndAtEveryAddress) {
+  std::mt19937 random(1);
+  for (const std::size_t count : {0, 1, 1023, 1024, 1025, 5000}) {
+    std::vector<double> values(count);
+    double squares = 0.0;
+    double largest = 0.0;
+    for (double& value : values) {
+      value = (static_cast<int>(random() % 241) - 120) / 8.0;
+      squares += value * value;  // exact
+      largest = std::max(largest, std::fabs(value));
+    }
+    for (const ElementType type : {ElementType::kF32, ElementType::kBF16}) {
+      for (const std::size_t skip : {0, 2}) {
+        const std::vector<std::byte> bytes = encoded(type, values, skip);
+        for (const InstructionSet set : sets_of_this_processor()) {
+          const ValueSummary summary = summarize(type, std::span(bytes).subspan(skip), set);
+          EXPECT_EQ(summary.norm, std::sqrt(squares));
+          EXPECT_EQ(summary.max_abs, largest);
+          EXPECT_EQ(summary.nonfinite, 0U);
+        }
+      }
+    }
+  }
+}
+
+TEST(ValueSummary, HasTheSameBitsInEveryInstructionSet) {
+  std::mt19937 random(2);
+  std::vector<std::byte> bytes(4096 * 4);
+  for (std::size_t i = 0; i < 4096; ++i) {
+    const auto value = static_cast<float>(std::ldexp(random() % 10'000, static_cast<int>(i % 40)));
+    std::memcpy(bytes.data() + 4 * i, &value, sizeof value);
+  }
+  const ValueSummary expected = summarize(ElementType::kF32, bytes, InstructionSet::kBaseline);
+  for (const InstructionSet set : sets_of_this_processor()) {
+    EXPECT_EQ(summarize(ElementType::kF32, bytes, set).norm, expected.norm);
+  }
+}
+
+TEST(ValueSummary, CountsWhatIsNotFiniteAndLeavesItOut) {
+  std::vector<double> values(2048, 1.0);
+  values[3] = std::numeric_limits<double>::quiet_NaN();
+  values[1500] = std::numeric_limits<double>::infinity();
+  values[1600] = -std::numeric_limits<double>::infinity();
+  values[1700] = -4.0;
+  for (const ElementType type : {ElementType::kF32, ElementType::kBF16}) {
+    const std::vector<std::byte> bytes = encoded(type, values, 0);
+    for (const InstructionSet set : sets_of_this_processor()) {
+      const ValueSummary summary = summarize(type, bytes, set);
+      EXPECT_EQ(summary.nonfinite, 3U);
+      EXPECT_EQ(summary.max_abs, 4.0);
+      EXPECT_EQ(summary.norm, std::sqrt(2044.0 + 16.0));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ttrace
