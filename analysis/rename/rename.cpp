@@ -150,8 +150,11 @@ void write_steps(const Trace& trace,
     const auto end = std::find_if(next, conversions.end(), [&](const Conversion& conversion) {
       return conversion.targets.front().step != step.step;
     });
+    // Of one rank, times stay what they were; the tensors of several have no one time.
+    const bool is_alone = step.ranks.size() == 1;
     TraceWriter writer(step_file(target, step.step, 0),
-                       step.ranks.size() == 1 ? step.ranks.front().layout() : Layout());
+                       is_alone ? step.ranks.front().layout() : Layout(),
+                       {.began = is_alone ? step.ranks.front().began() : std::nullopt});
     renaming.write({next, end}, writer);
     renaming.write_edges(step, writer);
     copy_notes(step, writer);

@@ -121,7 +121,7 @@ void Renaming::write_edges(const StepTrace& step, TraceWriter& writer) const {
       const Counterparts consumers = map_.find(from_, edge.consumer);
       for (const TensorId& consumer : consumers.of(options_.to)) {
         if (told.insert(consumer).second) {
-          writer.edge({consumer, producer.of(options_.to).front(), edge.order});
+          writer.edge({consumer, producer.of(options_.to).front(), edge.order, edge.time});
         }
       }
     }
@@ -174,6 +174,7 @@ void Renaming::write_one(Conversion& conversion, TraceWriter& writer) {
     record.shape = tensor.shape;
     record.placement = placement_of(tensor);
     record.order = order_of(conversion).second;
+    record.time = first.time;
     record.inferred = first.inferred;
     writer.append(std::move(record), tensor.bytes);
     conversion.target_shapes.push_back(tensor.shape);

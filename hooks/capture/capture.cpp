@@ -73,13 +73,14 @@ Capture::Capture(Parts parts, std::shared_ptr<Failure> failure)
 // --- steps -------------------------------------------------------------------------------------
 
 void Capture::begin_step(std::int64_t step,
+                         const StepClock& clock,
                          WriterThread* writer,
                          const std::vector<std::string>& gathered_later) {
   begin_scope_epoch();
   {
     const std::lock_guard lock(mutex_);
     parameters_.refresh();
-    recorder_.begin_step(step, writer);
+    recorder_.begin_step(step, clock, writer);
     step_ = step;
     reduced_ = false;
     if (noise_) {

@@ -14,6 +14,7 @@
 #include "hooks/base/module_index.h"
 #include "hooks/base/parameter_map.h"
 #include "hooks/base/scope_stack.h"
+#include "hooks/base/step_clock.h"
 #include "hooks/base/tensor_access.h"
 #include "hooks/capture/dispatched_sums.h"
 #include "hooks/capture/gradient_hooks.h"
@@ -84,6 +85,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
 
   // `gathered_later`: see StepOptions.
   void begin_step(std::int64_t step,
+                  const StepClock& clock,
                   WriterThread* writer,
                   const std::vector<std::string>& gathered_later);
   void end_step();

@@ -156,7 +156,7 @@ void Capture::record_parts(const TensorId& id,
       recorder_.record_rows(parts,
                             id.kind,
                             own ? *std::move(own) : values_of(tensor, recorder_).take(),
-                            0,
+                            Turn(),
                             needs_no_gradient);
     }
   } else if (own) {

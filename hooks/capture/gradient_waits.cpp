@@ -32,7 +32,7 @@ bool GradientWaits::is_awaited(const GradientSlot& slot, std::int64_t step) {
 
 void GradientWaits::keep_fallback(GradientSlot& slot, Snapshot gradient) {
   slot.fallback = std::move(gradient);
-  slot.fallback_order = recorder_.take_order();
+  slot.fallback_turn = recorder_.take_turn();
 }
 
 std::optional<Snapshot> GradientWaits::arrive(GradientSlot& slot) {
@@ -46,7 +46,7 @@ bool GradientWaits::wants(const GradientSlot& slot) const {
 
 void GradientWaits::record(const GradientSlot& slot, Snapshot gradient) {
   if (recorded_.insert(slot.id).second) {
-    record(slot, std::move(gradient), 0);
+    record(slot, std::move(gradient), Turn());
   }
 }
 
@@ -56,11 +56,11 @@ void GradientWaits::note_unreadable(const GradientSlot& slot, const std::string&
   }
 }
 
-void GradientWaits::record(const GradientSlot& slot, Snapshot gradient, std::uint64_t order) {
+void GradientWaits::record(const GradientSlot& slot, Snapshot gradient, const Turn& turn) {
   if (slot.rows.empty()) {
-    recorder_.record(slot.id, std::move(gradient), {slot.microbatch.get(), slot.inferred, order});
+    recorder_.record(slot.id, std::move(gradient), {slot.microbatch.get(), slot.inferred, turn});
   } else {
-    recorder_.record_rows(slot.rows, slot.id.kind, std::move(gradient).take(), order);
+    recorder_.record_rows(slot.rows, slot.id.kind, std::move(gradient).take(), turn);
   }
 }
 
@@ -74,7 +74,7 @@ std::size_t GradientWaits::settle() {
     }
     if (fallback) {
       recorded_.insert(slot->id);
-      record(*slot, *std::move(fallback), slot->fallback_order);
+      record(*slot, *std::move(fallback), slot->fallback_turn);
     } else if (recorder_.wants(slot->id)) {
       ++missing;
       recorder_.note(to_string(slot->value) + " got no gradient");

@@ -35,7 +35,7 @@ struct GradientSlot {
   bool transparent = true;    // in-place operators since then handed the gradient on unchanged
   std::vector<RowPart> rows;  // where the program has placed them, else empty
   std::optional<Snapshot> fallback;  // what the in-place operator that followed was given
-  std::uint64_t fallback_order = 0;
+  Turn fallback_turn = {};
   // Of what another module returned before, whose very memory the value is; without a path: none.
   TensorId of_first_name;
   std::vector<int> sums;  // over so many ranks that the program knows of: see Scope::summed()
@@ -76,7 +76,7 @@ class GradientWaits {
   void clear();
 
  private:
-  void record(const GradientSlot& slot, Snapshot gradient, std::uint64_t order);
+  void record(const GradientSlot& slot, Snapshot gradient, const Turn& turn);
 
   Recorder& recorder_;
   std::vector<GradientSlotPtr> slots_;

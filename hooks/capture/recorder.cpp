@@ -25,13 +25,19 @@ TensorId id_of(const RowPart& part, Kind kind) {
   return id;
 }
 
+void set_turn(Record& record, const Turn& turn) {
+  record.order = turn.order;
+  record.time = turn.time;
+}
+
 }  // namespace
 
 Recorder::Recorder(const Environment& environment, Layout layout, Annotations annotations)
     : environment_(environment), layout_(std::move(layout)), annotations_(std::move(annotations)) {}
 
-void Recorder::begin_step(std::int64_t step, WriterThread* writer) {
+void Recorder::begin_step(std::int64_t step, const StepClock& clock, WriterThread* writer) {
   step_ = step;
+  clock_ = clock;
   writer_ = writer;
   order_ = 0;
   calls_.clear();
@@ -114,7 +120,7 @@ std::optional<Record> Recorder::begin_record(const TensorId& id,
   }
   record.placement = *std::move(placement);
   record.undeclared = is_undeclared(id, record.shape, options);
-  record.order = options.order == 0 ? take_order() : options.order;
+  set_turn(record, options.turn.order == 0 ? take_turn() : options.turn);
   record.inferred = options.inferred;
   record.lacks_noise = options.lacks_noise;
   record.needs_no_gradient = options.needs_no_gradient;
@@ -140,16 +146,16 @@ void Recorder::record_on_device(const TensorId& id,
 void Recorder::record_rows(const std::vector<RowPart>& parts,
                            Kind kind,
                            const TensorCopy& copy,
-                           std::uint64_t order,
+                           Turn turn,
                            bool needs_no_gradient) {
   for (const RowPart& part : parts) {
     record(id_of(part, kind),
            select_rows(copy, part),
            {.microbatch = part.microbatch.get(),
-            .order = order,
+            .turn = turn,
             .rows = &part,
             .needs_no_gradient = needs_no_gradient});
-    order = 0;  // the first has the place that was kept
+    turn = {};  // the first has the place that was kept
   }
 }
 
@@ -176,7 +182,7 @@ void Recorder::record_scalar(const std::string& name, double value) {
   }
   record.type = ElementType::kF64;
   record.placement = whole({});
-  record.order = take_order();
+  set_turn(record, take_turn());
   std::vector<std::byte> bytes(sizeof(value));
   std::memcpy(bytes.data(), &value, sizeof(value));
   writer_->append(std::move(record), std::move(bytes));
@@ -184,7 +190,8 @@ void Recorder::record_scalar(const std::string& name, double value) {
 
 void Recorder::edge(const TensorId& consumer, const TensorId& producer) {
   if (wants(consumer) && wants(producer)) {
-    writer_->edge({consumer, producer, take_order()});
+    const Turn turn = take_turn();
+    writer_->edge({consumer, producer, turn.order, turn.time});
   }
 }
 

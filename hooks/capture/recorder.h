@@ -8,6 +8,7 @@
 #include "hooks/base/microbatch_state.h"
 #include "hooks/base/row_parts.h"
 #include "hooks/base/snapshot.h"
+#include "hooks/base/step_clock.h"
 #include "hooks/capture/call_numbers.h"
 #include "hooks/write/writer_thread.h"
 #include "trace/base/kind.h"
@@ -42,6 +43,12 @@ struct Spot {
   int addends = 1;  // ranks whose addends the value is the sum of, or an input's gradient
 };
 
+// The place of a record in its step: its number in the order, from 1, and its time.
+struct Turn {
+  std::uint64_t order = 0;
+  std::uint64_t time = 0;  // see Record::time
+};
+
 // A one-dimensional tensor that holds the elements from `first` on of a parameter's local tensor.
 struct FlatShard {
   std::int64_t first = 0;
@@ -52,7 +59,7 @@ class Recorder {
  public:
   Recorder(const Environment& environment, Layout layout, Annotations annotations);
 
-  void begin_step(std::int64_t step, WriterThread* writer);
+  void begin_step(std::int64_t step, const StepClock& clock, WriterThread* writer);
   // Warns of what was left out; the writer is not used any more.
   void end_step();
   [[nodiscard]] bool recording() const { return writer_ != nullptr; }
@@ -79,7 +86,7 @@ class Recorder {
   struct Options {
     const MicrobatchState* microbatch = nullptr;
     bool inferred = false;
-    std::uint64_t order = 0;          // 0: the next number
+    Turn turn = {};                   // order 0: the next one
     const RowPart* rows = nullptr;    // where the program has placed them
     const FlatShard* flat = nullptr;  // not the annotated tensor, but a part of it
     bool lacks_noise = false;         // see Record
@@ -103,11 +110,11 @@ class Recorder {
                         const Options& options);
   [[nodiscard]] bool takes_device_values() const { return writer_->takes_device_values(); }
   // Records every part of a tensor whose rows the program has placed; `kind` is the value's or its
-  // gradient's. `order` as in Options, for the first part.
+  // gradient's. `turn` as in Options, for the first part.
   void record_rows(const std::vector<RowPart>& parts,
                    Kind kind,
                    const TensorCopy& copy,
-                   std::uint64_t order,
+                   Turn turn,
                    bool needs_no_gradient = false);
   // Notes that a tensor was not recorded; `reason` as unreadable() says it. All tensors of graphs
   // share one note per step.
@@ -120,8 +127,8 @@ class Recorder {
   [[nodiscard]] std::optional<Placement> place(const TensorId& id,
                                                const std::vector<std::int64_t>& shape,
                                                const Options& options) const;
-  // Takes the next place in the order for something recorded later.
-  [[nodiscard]] std::uint64_t take_order() { return ++order_; }
+  // Takes the next turn for something recorded later.
+  [[nodiscard]] Turn take_turn() { return {++order_, clock_.elapsed()}; }
 
   void flush() { writer_->flush(); }
   // `norms` as in WriterThread::sum().
@@ -166,6 +173,7 @@ class Recorder {
   const Origins* origins_ = nullptr;
   WriterThread* writer_ = nullptr;  // null outside traced steps
   std::int64_t step_ = 0;
+  StepClock clock_;
   std::uint64_t order_ = 0;
   CallNumbers calls_;
   std::set<TensorId> run_again_;

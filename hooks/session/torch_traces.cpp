@@ -25,7 +25,8 @@ using c10::intrusive_ptr;
 using Integers = std::vector<std::int64_t>;
 
 // id, rank, element type, shape, logical shape, order, norm, largest magnitude, NaN and Inf,
-// addends of the sum that the record is one of, whether nobody said where it lies.
+// addends of the sum that the record is one of, whether nobody said where it lies, nanoseconds
+// since the step began or kNoTime.
 using RecordTuple = std::tuple<std::string,
                                std::int64_t,
                                std::string,
@@ -36,7 +37,9 @@ using RecordTuple = std::tuple<std::string,
                                double,
                                std::int64_t,
                                std::int64_t,
-                               bool>;
+                               bool,
+                               std::int64_t>;
+constexpr std::int64_t kNoTime = -1;
 // A box of a rank's part: where it begins there, where in the logical tensor, and its extent.
 using BoxTuple = std::tuple<Integers, Integers, Integers>;
 
@@ -89,7 +92,23 @@ std::vector<RecordTuple> records(const StoredTracePtr& self) {
                             record.max_abs,
                             static_cast<std::int64_t>(record.nonfinite),
                             record.placement.partial_count,
-                            record.undeclared);
+                            record.undeclared,
+                            file.began() ? static_cast<std::int64_t>(record.time) : kNoTime);
+      }
+    }
+  }
+  return result;
+}
+
+// Step, rank, when the step began there, for all that say so.
+std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> began(
+    const StoredTracePtr& self) {
+  std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> result;
+  for (const StepTrace& step : self->trace.steps()) {
+    for (const RankFile& file : step.ranks) {
+      if (file.began()) {
+        result.emplace_back(
+            step.step, file.layout().rank, static_cast<std::int64_t>(*file.began()));
       }
     }
   }
@@ -141,6 +160,7 @@ void register_traces(torch::Library& library) {
   library.class_<StoredTraceObject>("StoredTrace")
       .def(torch::init<std::string, bool>())
       .def("records", &records)
+      .def("began", &began)
       .def("notes", &notes)
       .def("local", &local)
       .def("boxes", &boxes)

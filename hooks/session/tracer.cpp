@@ -1,6 +1,7 @@
 #include "hooks/session/tracer.h"
 
 #include "hooks/base/byte_buffers.h"
+#include "hooks/base/step_clock.h"
 #include "hooks/base/take_snapshot.h"
 #include "hooks/replace/dyadic_values.h"
 #include "hooks/replace/forced_values.h"
@@ -338,12 +339,13 @@ bool Tracer::begin_step(std::int64_t iteration, const std::vector<std::string>& 
     return false;  // an earlier step failed: this one says so in its `.failed` file
   }
   exceptions_at_begin_ = std::uncaught_exceptions();
+  const StepClock clock;
   try {
     if (begun_.size() == 1) {
       publish_manifest(true);  // programs choose their settings until here
     }
     start_writer();
-    writer_->begin_step(iteration);
+    writer_->begin_step(iteration, clock.began());
     set_running(&*writer_, failure_.get());
   } catch (...) {
     failure_->keep(std::current_exception());
@@ -351,7 +353,7 @@ bool Tracer::begin_step(std::int64_t iteration, const std::vector<std::string>& 
     return false;
   }
   in_step_ = true;
-  capture_->begin_step(iteration, &*writer_, gathered_later);
+  capture_->begin_step(iteration, clock, &*writer_, gathered_later);
   set_active_capture(capture_.get());
   observer_->enable();
   return true;

@@ -15,7 +15,7 @@ class CountSink : public Sink {
     counts_.start = start;
   }
 
-  void begin_step(std::int64_t step) override {
+  void begin_step(std::int64_t step, std::uint64_t /*began*/) override {
     step_ = step;
     counts_.steps[step];
   }

@@ -14,7 +14,8 @@ class FileSink : public Sink {
         options_{.named = environment.named},
         layout_(std::move(layout)) {}
 
-  void begin_step(std::int64_t step) override {
+  void begin_step(std::int64_t step, std::uint64_t began) override {
+    options_.began = began;
     writer_ =
         std::make_unique<TraceWriter>(step_file(directory_, step, layout_.rank), layout_, options_);
   }

@@ -46,7 +46,7 @@ class NoiseSink : public Sink {
   }
 
   [[nodiscard]] bool is_concurrent() const override { return true; }
-  void begin_step(std::int64_t step) override { step_ = step; }
+  void begin_step(std::int64_t step, std::uint64_t /*began*/) override { step_ = step; }
   void append(Record record, std::span<const std::byte> bytes) override;
   [[nodiscard]] bool takes_device_values() const override { return true; }
   void append_on_device(Record record, const DeviceValues& values) override;

@@ -33,7 +33,8 @@ class Sink {
 
   // Whether several threads may append() at once, in any order.
   [[nodiscard]] virtual bool is_concurrent() const { return false; }
-  virtual void begin_step(std::int64_t step) = 0;
+  // `began`: see StepClock.
+  virtual void begin_step(std::int64_t step, std::uint64_t began) = 0;
   virtual void append(Record record, std::span<const std::byte> bytes) = 0;
   // Whether the sink takes values that are still on their device, by append_on_device().
   [[nodiscard]] virtual bool takes_device_values() const { return false; }

@@ -36,8 +36,8 @@ void WriterThread::abandon() {
   thread_.join();
 }
 
-void WriterThread::begin_step(std::int64_t step) {
-  push({0, [step](Sink& sink) { sink.begin_step(step); }});
+void WriterThread::begin_step(std::int64_t step, std::uint64_t began) {
+  push({0, [=](Sink& sink) { sink.begin_step(step, began); }});
   wait_until_idle();
 }
 

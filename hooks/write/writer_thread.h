@@ -44,7 +44,7 @@ class WriterThread {
 
   // Returns when the sink has begun: a new file removes what an earlier run left, which must not
   // happen after this step has left something.
-  void begin_step(std::int64_t step);
+  void begin_step(std::int64_t step, std::uint64_t began);
   // Blocks while the queue is full. A tensor larger than the capacity waits for an empty queue. The
   // bytes may still be on their way; the writer waits for them.
   void append(Record record, SnapshotBytes bytes);

@@ -44,7 +44,8 @@ class Box:
 
 @dataclass(frozen=True)
 class Part:
-    """What one rank recorded of a tensor. `addends`: of the sum over ranks that it is one of; 1: no sum."""
+    """What one rank recorded of a tensor. `addends`: of the sum over ranks that it is one of; 1: no sum.
+    `time`: nanoseconds since the step began on that rank; None where the trace has no times."""
 
     rank: int
     dtype: str
@@ -55,6 +56,7 @@ class Part:
     nonfinite: int
     addends: int
     undeclared: bool
+    time: int | None = None
 
 
 @dataclass(frozen=True)
@@ -113,9 +115,9 @@ class Trace(Mapping[str, Record]):
     def _read(self) -> dict[str, Record]:
         shapes: dict[str, tuple[int, ...]] = {}
         parts: dict[str, list[Part]] = {}
-        for name, rank, dtype, shape, logical, order, norm, largest, nonfinite, addends, undeclared in self._stored.records():
+        for name, rank, dtype, shape, logical, *values, time in self._stored.records():
             shapes.setdefault(name, tuple(logical))
-            part = Part(rank, dtype, tuple(shape), order, norm, largest, nonfinite, addends, undeclared)
+            part = Part(rank, dtype, tuple(shape), *values, None if time < 0 else time)
             parts.setdefault(name, []).append(part)
         step = {name: int(name[1:].split("/")[0]) for name in parts}
         first = {name: min(part.order for part in own) for name, own in parts.items()}
@@ -148,6 +150,11 @@ class Trace(Mapping[str, Record]):
     @property
     def steps(self) -> list[int]:
         return list(self.manifest["steps"])
+
+    @property
+    def began(self) -> dict[tuple[int, int], int]:
+        """By step and rank, when the step began there: nanoseconds since 1970. Empty for a trace without times."""
+        return {(step, rank): began for step, rank, began in self._stored.began()}
 
     @property
     def notes(self) -> list[str]:

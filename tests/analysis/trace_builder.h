@@ -36,6 +36,7 @@ struct Tensor {
   Placement placement = {};
   bool undeclared = false;  // nobody said where it lies
   bool needs_no_gradient = false;
+  std::uint64_t time = 0;  // nanoseconds; see TraceBuilder::began()
 };
 
 // Values without pattern, the same on every call: neither zero nor equal to one another.
@@ -127,8 +128,16 @@ class TraceBuilder {
     sums_[rank].push_back(std::move(sum));
     return *this;
   }
-  TraceBuilder& edge(int rank, const std::string& consumer, const std::string& producer) {
-    edges_[rank].push_back({parse_tensor_id(consumer), parse_tensor_id(producer), 0});
+  TraceBuilder& edge(int rank,
+                     const std::string& consumer,
+                     const std::string& producer,
+                     std::uint64_t time = 0) {
+    edges_[rank].push_back({parse_tensor_id(consumer), parse_tensor_id(producer), 0, time});
+    return *this;
+  }
+  // The rank's file has times, from this one on (nanoseconds since 1970).
+  TraceBuilder& began(int rank, std::uint64_t time) {
+    began_[rank] = time;
     return *this;
   }
   TraceBuilder& note(int rank, const std::string& text) {
@@ -172,7 +181,11 @@ class TraceBuilder {
     for (const RankAxis& axis : axes_) {
       layout.add(axis.name, axis.size, rank / axis.stride % axis.size);
     }
-    TraceWriter writer(step_file(directory_, step, rank), layout);
+    const auto began = began_.find(rank);
+    TraceWriter writer(
+        step_file(directory_, step, rank),
+        layout,
+        {.began = began == began_.end() ? std::nullopt : std::optional(began->second)});
     std::uint64_t order = 0;
     for (const Tensor* tensor : tensors) {
       Record record;
@@ -188,6 +201,7 @@ class TraceBuilder {
       record.undeclared = tensor->undeclared;
       record.needs_no_gradient = tensor->needs_no_gradient;
       record.order = order++;
+      record.time = tensor->time;
       std::vector<std::byte> bytes(tensor->values.size() * element_size(tensor->type));
       from_double(tensor->type,
                   tensor->values.data(),
@@ -226,6 +240,7 @@ class TraceBuilder {
   std::map<int, CodeLines> code_;
   std::map<int, std::vector<RoundedSum>> sums_;
   std::map<int, std::vector<Edge>> edges_;
+  std::map<int, std::uint64_t> began_;
 };
 
 // `passes` noise passes that all moved the tensors as `rows` says.

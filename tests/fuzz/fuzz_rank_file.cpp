@@ -22,7 +22,7 @@ Record record_of(const std::string& path, std::vector<std::int64_t> shape) {
 std::string good_file(const std::string& folder) {
   const std::string file = folder + "/good.h5";
   Layout layout{.rank = 1, .world_size = 2, .axes = {}};
-  TraceWriter writer(file, layout.add("tp", 2, 1));
+  TraceWriter writer(file, layout.add("tp", 2, 1), {.began = 1});
   writer.append(record_of("scalar", {}), std::vector<std::byte>(4));
   Record cut = record_of("fc1", {4, 6});
   cut.placement = parse_placement("8/4:0+4+4 6 partial=1/2:cp scale=0x1p-1");

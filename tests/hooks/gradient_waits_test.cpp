@@ -21,7 +21,7 @@ class KeepingSink : public Sink {
     std::vector<std::string> notes;
   };
   explicit KeepingSink(Kept& kept) : kept_(kept) {}
-  void begin_step(std::int64_t /*step*/) override {}
+  void begin_step(std::int64_t /*step*/, std::uint64_t /*began*/) override {}
   void append(Record record, std::span<const std::byte> bytes) override {
     float value = 0.0F;
     std::memcpy(&value, bytes.data(), sizeof value);
@@ -45,8 +45,8 @@ TensorCopy copy_of(float value) {
 class Gradients : public ::testing::Test {
  protected:
   Gradients() {
-    writer_.begin_step(0);
-    recorder_.begin_step(0, &writer_);
+    writer_.begin_step(0, 0);
+    recorder_.begin_step(0, StepClock(), &writer_);
   }
 
   GradientSlotPtr expect(const std::string& path) {

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 class NotingSink : public Sink {
  public:
   explicit NotingSink(std::vector<std::string>& notes) : notes_(notes) {}
-  void begin_step(std::int64_t /*step*/) override {}
+  void begin_step(std::int64_t /*step*/, std::uint64_t /*began*/) override {}
   void append(Record /*record*/, std::span<const std::byte> /*bytes*/) override {}
   void note(std::string remark) override { notes_.push_back(std::move(remark)); }
   void flush() override {}
@@ -61,8 +61,8 @@ TensorId output_in(const std::string& path, std::int64_t microbatch = 7) {
 class Replacements : public ::testing::Test {
  protected:
   Replacements() {
-    writer_.begin_step(0);
-    recorder_.begin_step(0, &writer_);
+    writer_.begin_step(0, 0);
+    recorder_.begin_step(0, StepClock(), &writer_);
   }
 
   std::vector<std::string> notes_;

@@ -31,7 +31,9 @@ struct Log {
 class LoggingSink : public Sink {
  public:
   LoggingSink(Log& log, std::shared_future<void> gate) : log_(log), gate_(std::move(gate)) {}
-  void begin_step(std::int64_t step) override { log_.add("begin " + std::to_string(step)); }
+  void begin_step(std::int64_t step, std::uint64_t /*began*/) override {
+    log_.add("begin " + std::to_string(step));
+  }
   void append(Record record, std::span<const std::byte> bytes) override {
     if (gate_.valid()) {
       gate_.wait();
@@ -67,7 +69,7 @@ void no_error(std::exception_ptr) {
 TEST(WriterThread, WritesInOrderAndEndStepWaitsForAll) {
   Log log;
   WriterThread writer(sink(log), no_error);
-  writer.begin_step(3);
+  writer.begin_step(3, 0);
   writer.append(named("a"), std::vector<std::byte>(4));
   writer.note("remark");
   writer.append(named("b"), std::vector<std::byte>(5));
@@ -120,7 +122,7 @@ class MeetingSink : public Sink {
  public:
   explicit MeetingSink(Log& log) : log_(log) {}
   [[nodiscard]] bool is_concurrent() const override { return true; }
-  void begin_step(std::int64_t /*step*/) override {}
+  void begin_step(std::int64_t /*step*/, std::uint64_t /*began*/) override {}
   void append(Record record, std::span<const std::byte> /*bytes*/) override {
     meeting_.arrive_and_wait();
     log_.add(record.id.path);
@@ -137,7 +139,7 @@ class MeetingSink : public Sink {
 TEST(WriterThread, WhoWaitsForTheEndOfAStepTakesRecordsOfAConcurrentSink) {
   Log log;
   WriterThread writer(std::make_unique<MeetingSink>(log), no_error);
-  writer.begin_step(0);
+  writer.begin_step(0, 0);
   writer.append(named("a"), {});
   writer.append(named("b"), {});
   writer.end_step([] { return true; });
@@ -167,7 +169,7 @@ TEST(WriterThread, FilesOfTwoStepsAreWholeWhenTheStepsAreOver) {
   environment.directory = folder.path();
   WriterThread writer(make_file_sink(environment, Layout()), no_error, 4096);
   for (std::int64_t step = 0; step < 2; ++step) {
-    writer.begin_step(step);
+    writer.begin_step(step, 0);
     for (int i = 0; i < 100; ++i) {
       Record record = named("t" + std::to_string(i));
       record.id.step = step;
@@ -186,7 +188,7 @@ TEST(WriterThread, AbandonedOneDiscardsWhatIsQueuedAndBlocksNobody) {
   Log log;
   std::promise<void> gate;
   WriterThread writer(sink(log, gate.get_future().share()), no_error, 10);
-  writer.begin_step(0);
+  writer.begin_step(0, 0);
   writer.append(named("being-written"), std::vector<std::byte>(6));
   std::thread blocked([&] { writer.append(named("too-much"), std::vector<std::byte>(6)); });
   std::thread ending([&] { writer.abandon(); });

@@ -20,6 +20,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <sys/resource.h>
@@ -465,6 +466,78 @@ TEST(TraceFile, NamedOptionNamesEveryTensor) {
   EXPECT_EQ(read.records()[0].dataset, "s0|m0|output|tiny|0");
   EXPECT_EQ(stored(read, read.records()[0]), random_bytes(6, 1));
   EXPECT_EQ(stored(read, read.records()[2]), random_bytes(24, 3));
+}
+
+TEST(TraceFile, KeepsTimes) {
+  const TemporaryDirectory folder;
+  const std::string file = step_file(folder.path(), 0, 0);
+  TraceWriter writer(file, Layout{}, {.began = 1'790'000'000'123'456'789U});
+  Record record = record_of("a", ElementType::kU8, {1});
+  record.order = 1;
+  record.time = 17;
+  writer.append(record, random_bytes(1, 1));
+  record.id.path = "b";
+  record.order = 3;
+  record.time = 4'000'000'000'000U;  // longer than an hour
+  writer.append(record, random_bytes(1, 2));
+  const Edge edge{parse_tensor_id("s0/m0/input/b/0"), parse_tensor_id("s0/m0/output/a/0"), 2, 21};
+  writer.edge(edge);
+  writer.commit();
+  const RankFile read(file);
+  EXPECT_EQ(read.began(), 1'790'000'000'123'456'789U);
+  ASSERT_EQ(read.records().size(), 2U);
+  EXPECT_EQ(read.records()[0].time, 17U);
+  EXPECT_EQ(read.records()[1].time, 4'000'000'000'000U);
+  EXPECT_THAT(read.edges(), ElementsAre(edge));
+}
+
+TEST(TraceFile, KeepsTimesOfAnInterruptedStep) {
+  const TemporaryDirectory folder;
+  const std::string file = step_file(folder.path(), 0, 0);
+  {
+    TraceWriter writer(file, Layout{}, {.began = 5});
+    Record record = record_of("a", ElementType::kU8, {1});
+    record.time = 17;
+    writer.append(record, random_bytes(1, 1));
+    writer.flush();
+  }
+  const RankFile read = RankFile::unfinished(file + ".tmp");
+  EXPECT_EQ(read.began(), 5U);
+  EXPECT_EQ(read.records().at(0).time, 17U);
+}
+
+TEST(TraceFile, TimesLeaveDigestsAndOtherColumnsAlone) {
+  const TemporaryDirectory folder;
+  const auto written = [&](int rank, std::optional<std::uint64_t> began, std::uint64_t time) {
+    const std::string file = step_file(folder.path(), 0, rank);
+    TraceWriter writer(file, Layout{}, {.began = began});
+    Record record = record_of("a", ElementType::kF32, {4});
+    record.order = 1;
+    record.time = time;
+    writer.append(record, random_bytes(16, 1));
+    writer.commit();
+    return RankFile(file);
+  };
+  const RankFile early = written(0, 1, 5);
+  const RankFile late = written(1, 2, 6);
+  const RankFile without = written(2, std::nullopt, 7);
+  EXPECT_EQ(early.records()[0].digest, late.records()[0].digest);
+  EXPECT_EQ(early.records()[0].digest, without.records()[0].digest);
+  EXPECT_EQ(early.records()[0].order, late.records()[0].order);
+  EXPECT_EQ(without.began(), std::nullopt);
+  EXPECT_EQ(without.records()[0].time, 0U);
+}
+
+TEST(TraceFile, RefusesAnImpossibleTime) {
+  const TemporaryDirectory folder;
+  const std::string file = step_file(folder.path(), 0, 0);
+  TraceWriter writer(file, Layout{}, {.began = 1});
+  Record record = record_of("a", ElementType::kU8, {1});
+  record.time = std::numeric_limits<std::uint64_t>::max();
+  writer.append(record, random_bytes(1, 1));
+  writer.commit();
+  EXPECT_THAT(message_of<FormatError>([&] { RankFile{file}; }),
+              AllOf(HasSubstr(file), HasSubstr("row 0"), HasSubstr("is impossible")));
 }
 
 TEST(TraceFile, SameRecordsMakeTheSameBytes) {

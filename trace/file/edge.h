@@ -14,6 +14,7 @@ struct TTRACE_API Edge {
   TensorId consumer;        // kind input: path, slot and call of the module that takes it
   TensorId producer;        // kind output, or received from another stage
   std::uint64_t order = 0;  // among the records of the step and rank; see Record::order
+  std::uint64_t time = 0;   // see Record::time
 
   bool operator==(const Edge&) const = default;
 };

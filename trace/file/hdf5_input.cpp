@@ -137,6 +137,10 @@ std::string Hdf5Input::text_attribute(const char* name) const {
   return text;
 }
 
+bool Hdf5Input::has_attribute(const char* name) const {
+  return check(H5Aexists(hdf5_.get(), name), "look for an attribute") > 0;
+}
+
 bool Hdf5Input::has_dataset(const std::string& name) const {
   return H5Lexists(hdf5_.get(), name.c_str(), H5P_DEFAULT) > 0;
 }

@@ -31,6 +31,7 @@ class Hdf5Input {
   // Attributes of the root group. Throw FormatError for an absent one or one of another type.
   [[nodiscard]] std::int64_t integer_attribute(const char* name) const;
   [[nodiscard]] std::string text_attribute(const char* name) const;
+  [[nodiscard]] bool has_attribute(const char* name) const;
 
   // Throws FormatError.
   [[nodiscard]] Hdf5Id open_dataset(const std::string& name) const;

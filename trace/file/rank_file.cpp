@@ -78,6 +78,12 @@ PlacementElsewhere parse_elsewhere(std::string_view text) {
           static_cast<std::uint64_t>(*bytes)};
 }
 
+std::uint64_t parse_time(const Table& table, std::size_t row, std::size_t column) {
+  const std::uint64_t time = table.u64(row, column);
+  TTRACE_CHECK(time <= kLongestTime, FormatError, "the time ", time, " ns is impossible");
+  return time;
+}
+
 // `alike`: a record of the same placement, which need not be parsed again; or null.
 Record parse_row(const Table& index,
                  std::size_t row,
@@ -211,17 +217,29 @@ Layout read_layout(const Hdf5Input& file) {
   return layout;
 }
 
-std::vector<Edge> read_edges(const Hdf5Input& file) {
+std::optional<std::uint64_t> read_began(const Hdf5Input& file) {
+  if (!file.has_attribute(kBeganAttribute)) {
+    return std::nullopt;
+  }
+  const std::int64_t began = file.integer_attribute(kBeganAttribute);
+  if (began < 0) {
+    file.throw_damaged("the step began " + std::to_string(began) + " ns after 1970");
+  }
+  return static_cast<std::uint64_t>(began);
+}
+
+std::vector<Edge> read_edges(const Hdf5Input& file, bool has_times) {
   std::vector<Edge> edges;
   if (!file.has_dataset(kEdgeTable)) {
     return edges;
   }
-  const Table table(file, kEdgeTable, kEdgeColumns);
+  const Table table(file, kEdgeTable, columns_of(kEdgeColumns, has_times));
   for (std::size_t row = 0; row < table.rows(); ++row) {
     parse_part(file, Row{row, "the edges"}, [&] {
       edges.push_back({parse_tensor_id(table.text(row, edge_column::kConsumer)),
                        parse_tensor_id(table.text(row, edge_column::kProducer)),
-                       table.u64(row, edge_column::kOrder)});
+                       table.u64(row, edge_column::kOrder),
+                       has_times ? parse_time(table, row, edge_column::kTime) : 0});
     });
   }
   return edges;
@@ -283,13 +301,13 @@ CodeLines read_code(const Hdf5Input& file) {
 
 struct RankFile::Impl {
   explicit Impl(const Hdf5Input& file)
-      : path(file.path()), layout(read_layout(file)), mapping(file) {}
+      : path(file.path()), layout(read_layout(file)), began(read_began(file)), mapping(file) {}
 
   void read_finished(const Hdf5Input& file) {
     if (!file.has_dataset(kIndexTable)) {
       file.throw_damaged("it has no index, so its writer did not finish it");
     }
-    const Table index(file, kIndexTable, kIndexColumns);
+    const Table index(file, kIndexTable, columns_of(kIndexColumns, began.has_value()));
     if (file.integer_attribute(kRecordsAttribute) != static_cast<std::int64_t>(index.rows())) {
       file.throw_damaged("the index has " + std::to_string(index.rows()) + " rows, not " +
                          std::to_string(file.integer_attribute(kRecordsAttribute)));
@@ -298,7 +316,7 @@ struct RankFile::Impl {
     notes = read_notes(file);
     code = read_code(file);
     sums = read_sums(file);
-    edges = read_edges(file);
+    edges = read_edges(file, began.has_value());
   }
 
   // A writer that was stopped within commit() may have got as far as the final index.
@@ -307,7 +325,7 @@ struct RankFile::Impl {
     if (!file.has_dataset(table)) {
       file.throw_damaged("its writer was stopped before it flushed anything");
     }
-    read_index(file, Table(file, table, kIndexColumns));
+    read_index(file, Table(file, table, columns_of(kIndexColumns, began.has_value())));
   }
 
   void read_index(const Hdf5Input& file, const Table& index) {
@@ -325,6 +343,9 @@ struct RankFile::Impl {
         const auto [known, is_new] = placements.try_emplace(placement, records.size());
         records.push_back(
             parse_row(index, row, placement, is_new ? nullptr : &records[known->second]));
+        if (began) {
+          records.back().time = parse_time(index, row, index_column::kTime);
+        }
         TTRACE_CHECK(ids.insert(index.text(row, index_column::kId)).second,
                      FormatError,
                      to_string(records.back().id),
@@ -368,6 +389,7 @@ struct RankFile::Impl {
 
   std::string path;
   Layout layout;
+  std::optional<std::uint64_t> began;
   Mapping mapping;
   std::vector<Record> records;
   std::vector<std::string> notes;
@@ -410,6 +432,9 @@ const std::string& RankFile::path() const {
 }
 const Layout& RankFile::layout() const {
   return impl_->layout;
+}
+std::optional<std::uint64_t> RankFile::began() const {
+  return impl_->began;
 }
 const std::vector<Record>& RankFile::records() const {
   return impl_->records;

@@ -10,7 +10,9 @@
 #include <ttrace/layout.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,6 +38,9 @@ class TTRACE_API RankFile {
   [[nodiscard]] const std::string& path() const;
   [[nodiscard]] const Layout& layout() const;                // rank, world size, coordinates
   [[nodiscard]] const std::vector<Record>& records() const;  // in the order they were written
+  // When the step began on this rank, in nanoseconds since 1970-01-01 UTC. Nothing in files of
+  // earlier versions, and of imported or merged traces: their records and edges have no times.
+  [[nodiscard]] std::optional<std::uint64_t> began() const;
   [[nodiscard]] const std::vector<std::string>& notes() const;
   [[nodiscard]] const CodeLines& code() const;  // an unfinished file has none
   // The sums in the order in which they were written; an unfinished file has none.

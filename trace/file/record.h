@@ -18,6 +18,7 @@ struct TTRACE_API Record {
   std::vector<std::int64_t> shape;  // local, row-major and contiguous in the file
   Placement placement;              // placement.local_shape() == shape
   std::uint64_t order = 0;          // running number of the rank, in execution order
+  std::uint64_t time = 0;           // ns since the step began there, see RankFile::began()
   bool inferred = false;            // owner found by its parameters, not by a scope
   // Nobody said where it lies: `placement` is a guess, "whole" where there is nothing better.
   bool undeclared = false;

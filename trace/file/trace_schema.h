@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 
 namespace ttrace {
@@ -16,6 +18,8 @@ inline constexpr const char* kWorldSizeAttribute = "world_size";
 inline constexpr const char* kLayoutAttribute = "layout";
 inline constexpr const char* kRecordsAttribute = "records";
 inline constexpr const char* kNotesAttribute = "notes";
+// When the step began: nanoseconds since 1970-01-01 UTC, u64. Only a file that has it has times.
+inline constexpr const char* kBeganAttribute = "began";
 
 // Tensors of this size and more have a dataset of their own, others share blobs.
 inline constexpr std::size_t kOwnDatasetBytes = std::size_t{64} << 10;
@@ -55,10 +59,11 @@ enum : std::size_t {
   kNorm,
   kMaxAbs,
   kInferred,
+  kTime,  // last: a file without kBeganAttribute does not have it
 };
 }  // namespace index_column
 
-inline constexpr std::array<Column, 13> kIndexColumns = {{
+inline constexpr std::array<Column, 14> kIndexColumns = {{
     {"id", ColumnType::kText},
     {"dtype", ColumnType::kText},
     {"shape", ColumnType::kText},
@@ -72,6 +77,7 @@ inline constexpr std::array<Column, 13> kIndexColumns = {{
     {"norm", ColumnType::kF64},
     {"max_abs", ColumnType::kF64},
     {"inferred", ColumnType::kU8},
+    {"time", ColumnType::kU64},
 }};
 
 // Bits of the column `inferred`.
@@ -82,12 +88,22 @@ inline constexpr unsigned kKnownBits = kInferredOwner | kUndeclaredPlacement | k
 
 // Positions in kEdgeColumns.
 namespace edge_column {
-enum : std::size_t { kConsumer, kProducer, kOrder };
+enum : std::size_t { kConsumer, kProducer, kOrder, kTime };  // kTime as in the index
 }  // namespace edge_column
 
-inline constexpr std::array<Column, 3> kEdgeColumns = {{{"consumer", ColumnType::kText},
+inline constexpr std::array<Column, 4> kEdgeColumns = {{{"consumer", ColumnType::kText},
                                                         {"producer", ColumnType::kText},
-                                                        {"order", ColumnType::kU64}}};
+                                                        {"order", ColumnType::kU64},
+                                                        {"time", ColumnType::kU64}}};
+
+// The columns of a file with times or of one without: `time` is the last.
+template <std::size_t kCount>
+constexpr std::span<const Column> columns_of(const std::array<Column, kCount>& columns,
+                                             bool has_times) {
+  return std::span(columns).first(has_times ? kCount : kCount - 1);
+}
+// A time beyond this (146 years) is damage.
+inline constexpr std::uint64_t kLongestTime = std::uint64_t{1} << 62;
 
 // Positions in kCodeColumns.
 namespace code_column {

@@ -105,6 +105,9 @@ struct TraceWriter::Impl {
     output.write_attribute(kRankAttribute, layout.rank);
     output.write_attribute(kWorldSizeAttribute, layout.world_size);
     output.write_attribute(kLayoutAttribute, layout_text(layout));
+    if (options.began) {
+      output.write_attribute(kBeganAttribute, *options.began);
+    }
     blob.reserve(kBlobBytes);
   }
 
@@ -145,21 +148,30 @@ struct TraceWriter::Impl {
       dataset = blob_name();
     }
     const ValueSummary values = summarize(record.type, bytes);
-    index.add_row({std::move(id),
-                   std::string(name_of(record.type)),
-                   shape_text(record.shape),
-                   placement_cell(to_string(record.placement)),
-                   std::move(dataset),
-                   offset,
-                   static_cast<std::uint64_t>(bytes.size()),
-                   static_cast<std::uint64_t>(XXH3_64bits(bytes.data(), bytes.size())),
-                   values.nonfinite,
-                   record.order,
-                   values.norm,
-                   values.max_abs,
-                   static_cast<std::uint8_t>((record.inferred ? kInferredOwner : 0U) |
-                                             (record.undeclared ? kUndeclaredPlacement : 0U) |
-                                             (record.needs_no_gradient ? kNeedsNoGradient : 0U))});
+    std::vector<Cell> row{
+        std::move(id),
+        std::string(name_of(record.type)),
+        shape_text(record.shape),
+        placement_cell(to_string(record.placement)),
+        std::move(dataset),
+        offset,
+        static_cast<std::uint64_t>(bytes.size()),
+        static_cast<std::uint64_t>(XXH3_64bits(bytes.data(), bytes.size())),
+        values.nonfinite,
+        record.order,
+        values.norm,
+        values.max_abs,
+        static_cast<std::uint8_t>((record.inferred ? kInferredOwner : 0U) |
+                                  (record.undeclared ? kUndeclaredPlacement : 0U) |
+                                  (record.needs_no_gradient ? kNeedsNoGradient : 0U))};
+    index.add_row(with_time(std::move(row), record.time));
+  }
+
+  [[nodiscard]] std::vector<Cell> with_time(std::vector<Cell> row, std::uint64_t time) const {
+    if (options.began) {
+      row.emplace_back(time);
+    }
+    return row;
   }
 
   std::string write_named(const Record& record,
@@ -267,9 +279,9 @@ struct TraceWriter::Impl {
   std::string file;
   TraceWriterOptions options;
   Hdf5Output output;
-  TableBuilder index{kIndexColumns};
+  TableBuilder index{columns_of(kIndexColumns, options.began.has_value())};
   TableBuilder sums{kSumColumns};
-  TableBuilder edges{kEdgeColumns};
+  TableBuilder edges{columns_of(kEdgeColumns, options.began.has_value())};
   std::unordered_set<std::string> ids;
   std::vector<std::byte> blob;  // not yet written
   std::size_t blob_number = 0;
@@ -319,7 +331,8 @@ void TraceWriter::sum(const RoundedSum& sum) {
 
 void TraceWriter::edge(const Edge& edge) {
   impl_->run([&] {
-    impl_->edges.add_row({to_string(edge.consumer), to_string(edge.producer), edge.order});
+    impl_->edges.add_row(impl_->with_time(
+        {to_string(edge.consumer), to_string(edge.producer), edge.order}, edge.time));
   });
 }
 

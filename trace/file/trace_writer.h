@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ namespace ttrace {
 struct TTRACE_API TraceWriterOptions {
   bool named =
       false;  // give every tensor a dataset of its own, for other HDF5 tools (TTRACE_NAMED=1)
+  // When the step began, in nanoseconds since 1970-01-01 UTC. Without it the file has no times.
+  std::optional<std::uint64_t> began = {};
 };
 
 class TTRACE_API TraceWriter {

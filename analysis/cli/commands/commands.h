@@ -45,6 +45,9 @@ int run_show(const boost::program_options::variables_map& values);
 [[nodiscard]] Manual verify_manual();
 int run_verify(const boost::program_options::variables_map& values);
 
+[[nodiscard]] Manual timeline_manual();
+int run_timeline(const boost::program_options::variables_map& values);
+
 [[nodiscard]] Manual merge_manual();
 int run_merge(const boost::program_options::variables_map& values);
 

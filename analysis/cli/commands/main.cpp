@@ -24,7 +24,7 @@ struct Command {
   int (*run)(const boost::program_options::variables_map& values);
 };
 
-constexpr std::array<Command, 14> kCommands{
+constexpr std::array<Command, 15> kCommands{
     {{ttrace::cli::check_manual, ttrace::cli::run_check},
      {ttrace::cli::gate_manual, ttrace::cli::run_gate},
      {ttrace::cli::diff_manual, ttrace::cli::run_diff},
@@ -35,6 +35,7 @@ constexpr std::array<Command, 14> kCommands{
      {ttrace::cli::ls_manual, ttrace::cli::run_ls},
      {ttrace::cli::show_manual, ttrace::cli::run_show},
      {ttrace::cli::verify_manual, ttrace::cli::run_verify},
+     {ttrace::cli::timeline_manual, ttrace::cli::run_timeline},
      {ttrace::cli::merge_manual, ttrace::cli::run_merge},
      {ttrace::cli::rename_manual, ttrace::cli::run_rename},
      {ttrace::cli::import_manual, ttrace::cli::run_import},
