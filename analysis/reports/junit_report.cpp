@@ -142,13 +142,21 @@ pugi::xml_node append_test(pugi::xml_node suite,
   return test;
 }
 
-Tally write_suite(pugi::xml_node root, const Report& report, const Suite& suite) {
+// "tp2-dp2: s0/m0/output/head/0"
+std::string labelled(const std::string& label, const std::string& name) {
+  return label.empty() ? name : label + ": " + name;
+}
+
+Tally write_suite(pugi::xml_node root,
+                  const Report& report,
+                  const Suite& suite,
+                  const std::string& label) {
   pugi::xml_node node = root.append_child("testsuite");
   set(node, "name", suite.name);
   Tally tally;
   for (const std::size_t index : suite.tensors) {
     const TensorVerdict& tensor = report.tensors[index];
-    pugi::xml_node test = append_test(node, to_string(tensor.id), suite.name);
+    pugi::xml_node test = append_test(node, labelled(label, to_string(tensor.id)), suite.name);
     ++tally.tests;
     if (tensor.is_finding()) {
       write_failure(test, report, index);
@@ -173,7 +181,7 @@ void write_coverage(pugi::xml_node suite, const NoiseCoverage& coverage) {
 }
 
 // Green must be a promise about the whole, as exit code 0 is.
-Tally write_reservation(pugi::xml_node root, const Report& report) {
+Tally write_reservation(pugi::xml_node root, const Report& report, const std::string& label) {
   const std::string_view reserved = reservation(report);
   if (reserved.empty()) {
     return {};
@@ -182,7 +190,8 @@ Tally write_reservation(pugi::xml_node root, const Report& report) {
   pugi::xml_node node = root.append_child("testsuite");
   set(node, "name", "ttrace");
   set(node, tally);
-  pugi::xml_node error = append_test(node, "whole trace is judged", "ttrace").append_child("error");
+  pugi::xml_node error =
+      append_test(node, labelled(label, "whole trace is judged"), "ttrace").append_child("error");
   set(error, "type", report.partial() ? "partial" : "undecided");
   set(error, "message", std::string(reserved));
   std::string body;
@@ -195,16 +204,16 @@ Tally write_reservation(pugi::xml_node root, const Report& report) {
 
 }  // namespace
 
-void write_junit(std::ostream& out, const Report& report) {
+void write_junit(std::ostream& out, const Report& report, const std::string& label) {
   pugi::xml_document document;
   pugi::xml_node declaration = document.append_child(pugi::node_declaration);
   set(declaration, "version", "1.0");
   set(declaration, "encoding", "UTF-8");
   pugi::xml_node root = document.append_child("testsuites");
-  set(root, "name", "ttrace");
-  Tally all = write_reservation(root, report);
+  set(root, "name", labelled(label, "ttrace"));
+  Tally all = write_reservation(root, report, label);
   for (const Suite& suite : suites_of(report)) {
-    all += write_suite(root, report, suite);
+    all += write_suite(root, report, suite, label);
   }
   if (report.noise_coverage) {
     write_coverage(root.child("testsuite"), *report.noise_coverage);

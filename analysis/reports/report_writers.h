@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <iosfwd>
+#include <string>
 
 namespace ttrace {
 
@@ -42,8 +43,9 @@ void write_html(std::ostream& out, const Report& report);
 // For CI servers: JUnit's XML, in the dialect that Jenkins, GitLab and GitHub's actions read. A
 // suite is a module, a test one of its tensors, named by its id; findings have failed, what was not
 // judged, is inherited or allowed is skipped. The suite of the first divergence comes first. Where
-// the verdict covers only a part, one test more, `whole trace is judged`, is an error. The bytes
-// depend on the report alone.
-void write_junit(std::ostream& out, const Report& report);
+// the verdict covers only a part, one test more, `whole trace is judged`, is an error. `label`, if
+// there is one, begins the name of every test: servers that know a test by its name tell several
+// reports of one job apart. The bytes depend on report and label alone.
+void write_junit(std::ostream& out, const Report& report, const std::string& label = "");
 
 }  // namespace ttrace

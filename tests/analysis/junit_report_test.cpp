@@ -130,6 +130,19 @@ TEST_F(JunitReport, WhatNoiseDidNotReachHasAWeakBound) {
   EXPECT_THAT(property.attribute("value").value(), StartsWith("noise reached 3 of 4 tensors; 1"));
 }
 
+TEST_F(JunitReport, ALabelBeginsTheNameOfEveryTest) {
+  add_model(2.0);
+  const Report report = run();
+  std::ostringstream out;
+  write_junit(out, report, "tp2 & dp2");
+  ASSERT_TRUE(document_.load_string(out.str().c_str()));
+  const pugi::xml_node root = document_.child("testsuites");
+  EXPECT_STREQ(root.attribute("name").value(), "tp2 & dp2: ttrace");
+  EXPECT_FALSE(test(root, "tp2 & dp2: s0/m0/output/b/0").child("failure").empty());
+  EXPECT_EQ(root.select_nodes(".//testcase[starts-with(@name, 'tp2 & dp2: s0/')]").size(), 4U);
+  expect_true_counts(root);
+}
+
 TEST_F(JunitReport, CleanRunPassesEveryTest) {
   add_model(1.0);
   const Report report = run();

@@ -6,6 +6,9 @@
 #include <filesystem>
 #include <fstream>
 #include <pugixml.hpp>
+#include <set>
+#include <string>
+#include <utility>
 
 namespace ttrace::testing {
 namespace {
@@ -91,6 +94,27 @@ TEST_F(Gate, ADivergenceFailsItAndIsNamedInEverySummary) {
   pugi::xml_document junit;
   ASSERT_TRUE(junit.load_file((folder_ / "out/junit/wrong.xml").c_str()));
   EXPECT_GT(junit.child("testsuites").attribute("failures").as_int(), 0);
+}
+
+// Symptom: GitLab knows a test of a job by module and name, and showed the tests of one layout
+// alone.
+TEST_F(Gate, TestsOfLayoutsHaveNamesOfTheirOwn) {
+  write_file(layout("right", "--ranks 2") + layout("wrong", "--ranks 2 --differ"));
+  EXPECT_EQ(gate("out").exit_code, 1);
+  std::set<std::pair<std::string, std::string>> known;
+  std::size_t tests = 0;
+  for (const std::string name : {"right", "wrong"}) {
+    pugi::xml_document junit;
+    ASSERT_TRUE(junit.load_file((folder_ / ("out/junit/" + name + ".xml")).c_str()));
+    for (const pugi::xpath_node& found : junit.select_nodes("//testcase")) {
+      const std::string test = found.node().attribute("name").value();
+      EXPECT_TRUE(test.starts_with(name + ": s0/")) << test;
+      known.emplace(found.node().attribute("classname").value(), test);
+      ++tests;
+    }
+  }
+  EXPECT_GT(tests, 0U);
+  EXPECT_EQ(known.size(), tests);
 }
 
 TEST_F(Gate, AFileThatTheReferenceIsMadeFromMakesItStaleUntilItIsRenewed) {

@@ -171,6 +171,8 @@ Task checking(const GateFile& file, const GateLayout& layout, const std::string&
                           "markdown=" + own + ".md",
                           "--format",
                           fmt::format("junit={}/junit/{}.xml", output, layout.name),
+                          "--label",
+                          layout.name,
                           "--format",
                           fmt::format("sarif={}/sarif/{}.sarif", output, layout.name)},
             .output = own + ".txt",

@@ -122,7 +122,8 @@ void read_formats(const std::vector<std::string>& values, ReportOptions& options
 void write_as(std::ostream& out,
               ReportFormat format,
               const Report& report,
-              const TextOptions& text) {
+              const TextOptions& text,
+              const std::string& label) {
   switch (format) {
     case ReportFormat::kText:
       return write_text(out, report, text);
@@ -133,7 +134,7 @@ void write_as(std::ostream& out,
     case ReportFormat::kJsonLines:
       return write_json_lines(out, report);
     case ReportFormat::kJunit:
-      return write_junit(out, report);
+      return write_junit(out, report, label);
     case ReportFormat::kMarkdown:
       return write_markdown(out, report, text.max_rows);
     case ReportFormat::kSarif:
@@ -178,7 +179,11 @@ void add_report_options(po::options_description& named) {
   named.add_options()("max-report",
                       po::value<int>()->default_value(20)->value_name("N"),
                       "number of rows in the table of findings")(
-      "no-color", "never use colour; the default is colour on a terminal, unless NO_COLOR is set");
+      "no-color", "never use colour; the default is colour on a terminal, unless NO_COLOR is set")(
+      "label",
+      po::value<std::string>()->value_name("NAME"),
+      "begins the names of the tests of a JUnit report, so that a CI server tells the reports of "
+      "one job apart");
 }
 
 ReportOptions report_options(const po::variables_map& values) {
@@ -189,6 +194,9 @@ ReportOptions report_options(const po::variables_map& values) {
     read_formats(values["format"].as<std::vector<std::string>>(), options);
   }
   options.color = values.count("no-color") == 0 && terminal_with_color();
+  if (values.count("label") != 0) {
+    options.label = values["label"].as<std::string>();
+  }
   return options;
 }
 
@@ -236,12 +244,16 @@ void require_writable(const ReportOptions& options) {
 }
 
 void write_report(const Report& report, const ReportOptions& options) {
-  write_as(
-      std::cout, options.format, report, {.color = options.color, .max_rows = options.max_rows});
+  write_as(std::cout,
+           options.format,
+           report,
+           {.color = options.color, .max_rows = options.max_rows},
+           options.label);
   std::cout.flush();
   for (const ReportFile& file : options.files) {
     std::ostringstream text;
-    write_as(text, file.format, report, {.color = false, .max_rows = options.max_rows});
+    write_as(
+        text, file.format, report, {.color = false, .max_rows = options.max_rows}, options.label);
     replace_file(file.path, text.str());
   }
 }

@@ -30,6 +30,7 @@ struct ReportOptions {
   std::vector<ReportFile> files;              // also written
   std::size_t max_rows = 20;
   bool color = false;
+  std::string label = {};  // of the tests of a JUnit report
 };
 
 // --format text|json of commands that print no report; format_of throws UsageError.
@@ -40,7 +41,8 @@ void add_format_option(boost::program_options::options_description& named);
 void add_threads_option(boost::program_options::options_description& named);
 [[nodiscard]] int threads_of(const boost::program_options::variables_map& values);
 
-// --threads, --format (several, each with a file or without), --max-report, --no-color
+// --threads, --format (several, each with a file or without), --max-report, --no-color,
+// --label
 void add_report_options(boost::program_options::options_description& named);
 // Throws UsageError. Colour only where stdout is a terminal and NO_COLOR is not set.
 [[nodiscard]] ReportOptions report_options(const boost::program_options::variables_map& values);
