@@ -12,7 +12,7 @@
 namespace ttrace {
 
 struct TextOptions {
-  bool color = false;         // of the verdict words
+  bool color = false;         // for a terminal: the verdict's word is coloured, ids are bold
   std::size_t max_rows = 20;  // of the table of findings
 };
 

@@ -39,17 +39,27 @@ void write_side(std::ostream& out, const char* name, const Side& side) {
                      manifest.precision);
 }
 
+constexpr std::string_view kPlain = "\033[0m";
+constexpr std::string_view kBold = "\033[1m";
+constexpr std::string_view kBoldRed = "\033[1;31m";
+constexpr std::string_view kBoldGreen = "\033[1;32m";
+constexpr std::string_view kBoldYellow = "\033[1;33m";
+
+// Ids are what a reader looks for, and copies.
+std::string id_text(const TensorVerdict& tensor, bool color) {
+  const std::string id = to_string(tensor.id);
+  return color ? fmt::format("{}{}{}", kBold, id, kPlain) : id;
+}
+
 void write_verdict_line(std::ostream& out, const Report& report, bool color) {
   const std::string word = headline(report);
   if (color) {
-    const char* yellow = "\033[1;33m";
-    out << (report.diverged()                        ? "\033[1;31m"
-            : report.partial() || report.undecided() ? yellow
-                                                     : "\033[1;32m")
-        << word << "\033[0m\n";
-  } else {
-    out << word << '\n';
+    const std::string_view ink = report.diverged()                        ? kBoldRed
+                                 : report.partial() || report.undecided() ? kBoldYellow
+                                                                          : kBoldGreen;
+    word = fmt::format("{}{}{}", ink, word, kPlain);
   }
+  out << word << '\n';
 }
 
 void write_way_out(std::ostream& out) {
@@ -58,14 +68,14 @@ void write_way_out(std::ostream& out) {
 }
 
 // These are other bugs, or the same one elsewhere.
-void write_further_roots(std::ostream& out, const Report& report) {
+void write_further_roots(std::ostream& out, const Report& report, bool color) {
   if (report.further_roots.empty()) {
     return;
   }
   out << "also wrong on their own, not because of an earlier error:\n";
   for (const Root& root : report.further_roots) {
     const TensorVerdict& tensor = report.tensors[root.tensor];
-    write_causes(out, "  " + to_string(tensor.id) + ": ", "    ", tensor);
+    write_causes(out, "  " + id_text(tensor, color) + ": ", "    ", tensor);
     write_diagnosis(out, "    ", root.diagnosis);
   }
   if (report.roots_left_out > 0) {
@@ -73,9 +83,9 @@ void write_further_roots(std::ostream& out, const Report& report) {
   }
 }
 
-void write_first_divergence(std::ostream& out, const Report& report) {
+void write_first_divergence(std::ostream& out, const Report& report, bool color) {
   const TensorVerdict& tensor = report.tensors[*report.first_divergence];
-  out << "first divergence: " << to_string(tensor.id) << '\n';
+  out << "first divergence: " << id_text(tensor, color) << '\n';
   write_finding(out, tensor, report.diagnosis);
   out << "  where to look: " << report.where_to_look << '\n';
   if (!report.source.sentence.empty()) {
@@ -98,14 +108,17 @@ bool is_allowed_difference(const TensorVerdict& tensor) {
 
 // Lists the findings or, if `allowed`, the tensors that would be findings if they were not allowed.
 // Writes nothing if there are none.
-void write_table(std::ostream& out, const Report& report, bool allowed, std::size_t max_rows) {
+void write_table(std::ostream& out,
+                 const Report& report,
+                 bool allowed,
+                 const TextOptions& options) {
   std::vector<Row> rows{{"id", "error", "bound", "error/bound", "cause"}};
   std::size_t left_out = 0;
   for (const TensorVerdict& tensor : report.tensors) {
     if (allowed ? !is_allowed_difference(tensor) : !tensor.is_finding()) {
       continue;
     }
-    if (rows.size() <= max_rows) {
+    if (rows.size() <= options.max_rows) {
       rows.push_back(row_of(tensor));
     } else {
       ++left_out;
@@ -116,13 +129,13 @@ void write_table(std::ostream& out, const Report& report, bool allowed, std::siz
   }
   out << (allowed ? "\nallowed to differ, so the verdict ignores them:\n"
                   : "\ndiverged tensors, in the order in which the reference ran:\n");
-  write_columns(out, rows);
+  write_columns(out, rows, options.color ? Emphasis{kBold, kPlain} : Emphasis{});
   if (left_out > 0) {
     out << "  ... and " << left_out << " more (--format json lists all)\n";
   }
 }
 
-void write_closest(std::ostream& out, const Report& report) {
+void write_closest(std::ostream& out, const Report& report, bool color) {
   const TensorVerdict* closest = nullptr;
   for (const TensorVerdict& tensor : report.tensors) {
     if (tensor.status() == Status::kWithin && !tensor.has(Excuse::kHarmlessScale) &&
@@ -133,7 +146,7 @@ void write_closest(std::ostream& out, const Report& report) {
   }
   if (closest != nullptr) {
     out << fmt::format("closest to its bound: {}, error {}, bound {} ({} of it)\n",
-                       to_string(closest->id),
+                       id_text(*closest, color),
                        short_number(closest->comparison->error),
                        short_number(closest->bound()),
                        short_number(closest->ratio()));
@@ -208,16 +221,16 @@ void write_text(std::ostream& out, const Report& report, const TextOptions& opti
   out << '\n';
   write_verdict_line(out, report, options.color);
   if (report.diverged()) {
-    write_first_divergence(out, report);
-    write_further_roots(out, report);
-    write_table(out, report, false, options.max_rows);
+    write_first_divergence(out, report, options.color);
+    write_further_roots(out, report, options.color);
+    write_table(out, report, false, options);
   } else {
     if (report.undecided()) {
       write_way_out(out);
     }
-    write_closest(out, report);
+    write_closest(out, report, options.color);
   }
-  write_table(out, report, true, options.max_rows);
+  write_table(out, report, true, options);
   write_unmatched(out, report, options.max_rows);
   write_routing(out, report);
   write_list(out, "incomplete, because a step was interrupted", report.lacking, options.max_rows);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <limits>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -147,17 +148,17 @@ limits are shipped defaults, not calibrated for this program
 )");
 }
 
-TEST_F(ReportTest, ColoursOnlyTheVerdict) {
+TEST_F(ReportTest, ColoursTheVerdictAndEmphasisesIds) {
   build_small_model(0.5);
   const Report report = run();
   const std::string plain = text(report);
-  std::string coloured = text(report, {.color = true, .max_rows = 20});
+  const std::string coloured = text(report, {.color = true, .max_rows = 20});
   EXPECT_THAT(plain, HasSubstr("\nDIVERGED\n"));
   EXPECT_THAT(plain, Not(HasSubstr("\033")));
-  const std::string word = "\033[1;31mDIVERGED\033[0m";
-  const std::size_t at = coloured.find(word);
-  ASSERT_NE(at, std::string::npos);
-  EXPECT_EQ(coloured.replace(at, word.size(), "DIVERGED"), plain);
+  EXPECT_THAT(coloured, HasSubstr("\n\033[1;31mDIVERGED\033[0m\n"));
+  EXPECT_THAT(coloured, HasSubstr("first divergence: \033[1ms0/m0/output/b/0\033[0m\n"));
+  EXPECT_THAT(coloured, HasSubstr("\n  \033[1ms0/m0/output/c/0\033[0m  0.691"));
+  EXPECT_EQ(std::regex_replace(coloured, std::regex("\033\\[[0-9;]*m"), ""), plain);
 }
 
 TEST_F(ReportTest, JsonOfADivergedRun) {

@@ -4,7 +4,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <regex>
 #include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace ttrace::testing {
 namespace {
@@ -79,19 +84,57 @@ TEST_F(Check, TerminalShowsPassesAndASummary) {
                     HasSubstr(" MB in run")));
 }
 
-TEST_F(Check, ColorIsForTerminalsWithoutNoColor) {
-  ASSERT_EQ(ttrace(check(trainer(), trainer())).exit_code, 0);
-  const auto shows_color = [this](const std::string& no_color, std::vector<std::string> more) {
+// What `diff` of a run prints on a terminal with these variables.
+class OnATerminal : public CliTest {
+ protected:
+  [[nodiscard]] std::string diff(std::map<std::string, std::string> environment,
+                                 const std::vector<std::string>& more = {}) const {
     std::vector<std::string> arguments{"diff", "run"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     ProcessOptions asked = options(arguments);
     asked.terminal = true;
-    asked.environment = {{"TERM", "xterm"}, {"NO_COLOR", no_color}};
-    return run_process(asked).out.find("\x1b[1") != std::string::npos;
-  };
-  EXPECT_TRUE(shows_color("", {}));
-  EXPECT_FALSE(shows_color("1", {}));
-  EXPECT_FALSE(shows_color("", {"--no-color"}));
+    asked.environment = std::move(environment);
+    return run_process(asked).out;
+  }
+  static bool has_color(const std::string& text) {
+    return std::regex_search(text, std::regex("\x1b\\[[0-9;]*m"));
+  }
+};
+
+TEST_F(OnATerminal, TheVerdictIsRedOrGreenAndIdsAreBold) {
+  const std::string id = "s0/m0/output/decoder.layers.0.mlp.linear_fc2/0";
+  ASSERT_EQ(ttrace(check(trainer(), trainer("--ranks 2 --differ"))).exit_code, 1);
+  const std::string diverged = diff({{"TERM", "xterm"}});
+  EXPECT_THAT(diverged,
+              AllOf(HasSubstr("\x1b[1;31mDIVERGED\x1b[0m"),
+                    HasSubstr("first divergence: \x1b[1m" + id + "\x1b[0m"),
+                    HasSubstr("  \x1b[1m" + id + "\x1b[0m  ")));  // in the table
+  // Nothing else is: without the codes it is the report of a pipe.
+  const std::string plain = ttrace({"diff", "run"}).out;
+  EXPECT_FALSE(has_color(plain)) << "a pipe has no colours";
+  std::string shown = std::regex_replace(diverged, std::regex("\x1b\\[[0-9;]*m|\r(?=\n)"), "");
+  EXPECT_THAT(shown, HasSubstr(plain));
+  const std::regex colored("\x1b\\[1(;31)?m([^\x1b]*)\x1b\\[0m");
+  for (std::sregex_iterator found(diverged.begin(), diverged.end(), colored), end; found != end;
+       ++found) {
+    const std::string word = (*found)[2];
+    EXPECT_TRUE(word == "DIVERGED" || word.starts_with("s0/")) << word;
+  }
+  std::filesystem::remove_all(folder_ / "run");
+  ASSERT_EQ(ttrace(check(trainer(), trainer())).exit_code, 0);
+  EXPECT_THAT(diff({{"TERM", "xterm"}}), HasSubstr("\x1b[1;32mWITHIN BOUND\x1b[0m"));
+}
+
+TEST_F(OnATerminal, ThereAreNoColorsWhereTheUserOrTheTerminalWantsNone) {
+  ASSERT_EQ(ttrace(check(trainer(), trainer())).exit_code, 0);
+  EXPECT_TRUE(has_color(diff({{"TERM", "xterm"}, {"NO_COLOR", ""}})));
+  EXPECT_FALSE(has_color(diff({{"TERM", "xterm"}, {"NO_COLOR", "1"}})));
+  EXPECT_FALSE(has_color(diff({{"TERM", "xterm"}}, {"--no-color"})));
+  EXPECT_FALSE(has_color(diff({{"TERM", "dumb"}})));
+  EXPECT_FALSE(has_color(diff({{"TERM", "xterm"}}, {"--format", "json"})));
+  // Files never have them, wherever the report is printed.
+  static_cast<void>(diff({{"TERM", "xterm"}}, {"--format=text", "--format=text=report"}));
+  EXPECT_FALSE(has_color(file("report")));
 }
 
 TEST_F(Check, JsonEqualsThatOfDiffOnTheStoredTraces) {

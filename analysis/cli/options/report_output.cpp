@@ -179,7 +179,9 @@ void add_report_options(po::options_description& named) {
   named.add_options()("max-report",
                       po::value<int>()->default_value(20)->value_name("N"),
                       "number of rows in the table of findings")(
-      "no-color", "never use colour; the default is colour on a terminal, unless NO_COLOR is set")(
+      "no-color",
+      "never use colour; the default is colour on a terminal, unless NO_COLOR is set or TERM is "
+      "dumb")(
       "label",
       po::value<std::string>()->value_name("NAME"),
       "begins the names of the tests of a JUnit report, so that a CI server tells the reports of "

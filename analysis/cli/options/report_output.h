@@ -44,7 +44,8 @@ void add_threads_option(boost::program_options::options_description& named);
 // --threads, --format (several, each with a file or without), --max-report, --no-color,
 // --label
 void add_report_options(boost::program_options::options_description& named);
-// Throws UsageError. Colour only where stdout is a terminal and NO_COLOR is not set.
+// Throws UsageError. Colour only where stdout is a terminal that is not
+// dumb, and NO_COLOR is not set.
 [[nodiscard]] ReportOptions report_options(const boost::program_options::variables_map& values);
 
 // Whether the traces must be complete or may come from an interrupted run.
