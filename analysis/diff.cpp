@@ -372,6 +372,10 @@ void add_excuses(std::span<const Match> matches, const DiffOptions& options, Rep
   }
 }
 
+Heads heads_of(const Trace& reference, const Trace& candidate) {
+  return {head_size(reference.manifest().model), ModelVocabulary(candidate.manifest().roles)};
+}
+
 // Adds everything that follows from the verdicts on single tensors.
 void connect(const Trace& reference,
              const Trace& candidate,
@@ -389,7 +393,7 @@ void connect(const Trace& reference,
     note_calibration(*options.calibration, report);
   }
   list_unmatched(matches, report);
-  find_roots(matches, options.forced, candidate, report);
+  find_roots(matches, options.forced, candidate, heads_of(reference, candidate), report);
 }
 
 Limits limits_of(const DiffOptions& options) {
@@ -455,8 +459,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
                     bounds,
                     {.same_precision = same_precision,
                      .interruptions = std::move(interruptions),
-                     .heads = {head_size(reference.manifest().model),
-                               ModelVocabulary(candidate.manifest().roles)},
+                     .heads = heads_of(reference, candidate),
                      .others = checks.passes(),
                      .allowances = options.allowances,
                      .shuffle = options.shuffle});

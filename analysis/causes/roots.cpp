@@ -178,6 +178,7 @@ std::vector<std::size_t> further_roots(const Report& report,
 void find_roots(std::span<const Match> matches,
                 const ForcedTraces* forced,
                 const Trace& candidate,
+                const Heads& heads,
                 Report& report) {
   const auto found = std::find_if(report.tensors.begin(),
                                   report.tensors.end(),
@@ -192,7 +193,7 @@ void find_roots(std::span<const Match> matches,
   report.source = source_lines(report.tensors, first, lines);
   const auto match = std::ranges::find(matches, found->id, &Match::id);
   if (match != matches.end() && !match->reference.empty() && !match->candidate.empty()) {
-    report.close_look = look_closely(*match, candidate);
+    report.close_look = look_closely(*match, candidate, heads.size_in(match->id));
   }
   if (report.partial()) {
     return;  // what is missing would be taken for what went wrong

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "analysis/align/matching.h"
+#include "analysis/align/model_vocabulary.h"
 #include "analysis/checks/operator_check.h"
 #include "analysis/findings/report.h"
 #include "trace/file/trace_reader.h"
@@ -19,10 +20,12 @@
 namespace ttrace {
 
 // Fills in what the report says of the first divergence and of the further roots, at most 7 of
-// them. `forced`: null without forced passes; then there are no further ones.
+// them. `forced`: null without forced passes; then there are no further ones. `heads`: see
+// JudgeOptions.
 void find_roots(std::span<const Match> matches,
                 const ForcedTraces* forced,
                 const Trace& candidate,
+                const Heads& heads,
                 Report& report);
 
 }  // namespace ttrace

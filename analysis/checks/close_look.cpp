@@ -69,30 +69,57 @@ std::string name_of_part(const Slicing& slicing,
   return "row " + index_text(unravel(number, leading_shape(shape)));
 }
 
-std::vector<PartError> worst_parts(const TensorPair& pair) {
+// Adds the worst of the parts that `sums` are of. `name`: of a part's number.
+void add_worst(std::span<const SliceSums> sums,
+               const std::function<std::string(std::int64_t)>& name,
+               bool are_heads,
+               std::vector<PartError>& parts) {
+  std::vector<PartError> own;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (sums[i].difference_squared > 0.0) {
+      own.push_back({name(static_cast<std::int64_t>(i)),
+                     std::sqrt(sums[i].difference_squared),
+                     std::sqrt(sums[i].reference_squared),
+                     are_heads});
+    }
+  }
+  std::ranges::stable_sort(own, std::greater<>(), &PartError::error);
+  own.resize(std::min(own.size(), kMostParts));
+  parts.insert(parts.end(), own.begin(), own.end());
+}
+
+// Of a tensor that consists of one head, the head says no more than the whole.
+void add_worst_heads(const Slices& slices,
+                     std::span<const std::int64_t> shape,
+                     std::int64_t head_size,
+                     std::vector<PartError>& parts) {
+  const Slicing* const slicing = shape.empty() ? nullptr : slices.along(shape.size() - 1);
+  if (head_size < 1 || slicing == nullptr || slicing->count % head_size != 0 ||
+      slicing->count == head_size) {
+    return;
+  }
+  const std::vector<SliceSums> heads = sum_groups(slices.of(*slicing), head_size);
+  add_worst(
+      heads, [](std::int64_t number) { return fmt::format("head {}", number); }, true, parts);
+}
+
+std::vector<PartError> worst_parts(const TensorPair& pair, std::int64_t head_size) {
   std::vector<PartError> parts;
   const Slices slices = sum_slices(pair);
+  add_worst_heads(slices, pair.shape, head_size, parts);
   for (const Slicing& slicing : slices.slicings) {
-    std::vector<PartError> own;
-    const std::span<const SliceSums> sums = slices.of(slicing);
-    for (std::int64_t i = 0; i < slicing.count; ++i) {
-      const SliceSums& slice = sums[static_cast<std::size_t>(i)];
-      if (slice.difference_squared > 0.0) {
-        own.push_back({name_of_part(slicing, i, pair.shape),
-                       std::sqrt(slice.difference_squared),
-                       std::sqrt(slice.reference_squared)});
-      }
-    }
-    std::ranges::stable_sort(own, std::greater<>(), &PartError::error);
-    own.resize(std::min(own.size(), kMostParts));
-    parts.insert(parts.end(), own.begin(), own.end());
+    add_worst(
+        slices.of(slicing),
+        [&](std::int64_t number) { return name_of_part(slicing, number, pair.shape); },
+        false,
+        parts);
   }
   return parts;
 }
 
 }  // namespace
 
-CloseLook look_closely(const Match& match, const Trace& candidate) {
+CloseLook look_closely(const Match& match, const Trace& candidate, std::int64_t head_size) {
   CloseLook result;
   const std::optional<Values> reference = merged_values(match.reference);
   if (!reference || match.candidate.empty()) {
@@ -108,11 +135,9 @@ CloseLook look_closely(const Match& match, const Trace& candidate) {
   }
   const MergeResult merged = merge(match.candidate);
   if (merged.has_tensor() && merged.shape == reference->shape) {
-    result.parts = worst_parts({merged.shape,
-                                ElementType::kF64,
-                                reference->data.data(),
-                                merged.type,
-                                merged.bytes.data()});
+    result.parts = worst_parts(
+        {merged.shape, ElementType::kF64, reference->data.data(), merged.type, merged.bytes.data()},
+        head_size);
   }
   return result;
 }

@@ -20,16 +20,18 @@ struct RankError {
   bool is_addend = false;  // of a sum over ranks, so that only the sum has a counterpart
 };
 
-// A row, or an index of a dimension.
+// A row, an index of a dimension, or a head.
 struct PartError {
-  std::string where;  // "row [3, 1]", "index 17 of dimension 0"
+  std::string where;  // "row [3, 1]", "index 17 of dimension 0", "head 3"
   double error = 0.0;
   double reference_norm = 0.0;
+  bool is_head = false;
 };
 
 struct CloseLook {
   std::vector<RankError> ranks;  // that hold some of the tensor, ascending
-  // The parts of largest error: of every dimension, and of rows, at most 8, largest error first.
+  // The parts of largest error: of heads, of every dimension, and of rows, at most 8, largest error
+  // first. Heads where the program says how large they are, and the tensor is an attention's.
   std::vector<PartError> parts;
 };
 

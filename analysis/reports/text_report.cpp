@@ -5,7 +5,7 @@
 #include "analysis/reports/report_writers.h"
 #include "analysis/reports/zoom_text.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -83,10 +83,26 @@ void write_further_roots(std::ostream& out, const Report& report, bool color) {
   }
 }
 
+// Those of largest error, where the tensor's features are heads.
+void write_heads(std::ostream& out, const Report& report) {
+  constexpr std::size_t kMostHeads = 4;
+  std::vector<std::string> heads;
+  for (const PartError& part :
+       report.close_look ? report.close_look->parts : std::vector<PartError>()) {
+    if (part.is_head && heads.size() < kMostHeads) {
+      heads.push_back(fmt::format("{} ({})", part.where, short_number(part.error)));
+    }
+  }
+  if (!heads.empty()) {
+    out << fmt::format("  heads: those of largest error are {}\n", fmt::join(heads, ", "));
+  }
+}
+
 void write_first_divergence(std::ostream& out, const Report& report, bool color) {
   const TensorVerdict& tensor = report.tensors[*report.first_divergence];
   out << "first divergence: " << id_text(tensor, color) << '\n';
   write_finding(out, tensor, report.diagnosis);
+  write_heads(out, report);
   out << "  where to look: " << report.where_to_look << '\n';
   if (!report.source.sentence.empty()) {
     out << "  source: " << report.source.sentence << '\n';

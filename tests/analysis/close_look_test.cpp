@@ -1,12 +1,15 @@
 #include "analysis/findings/close_look.h"
 
 #include "analysis/diff.h"
+#include "analysis/reports/report_writers.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +18,7 @@ namespace ttrace {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using testing::kOutput;
 using ::testing::Pair;
 using testing::part;
@@ -91,6 +95,71 @@ TEST_F(CloseLookTest, PartsBeginWithTheOneThatErrsMost) {
                           "index 2 of dimension 1",
                           "index 1 of dimension 1"));
   EXPECT_NEAR(found.parts[0].error, 3.0, 1e-6);
+}
+
+// Two rows of four heads of two features each; head 2 errs most.
+class CloseLookAtHeads : public CloseLookTest {
+ protected:
+  void build(const std::string& path) {
+    const std::string id = "s0/m0/output/" + path + "/0";
+    std::vector<double> wrong = rows_;
+    wrong[1] += 0.5;
+    wrong[4] += 1.0;
+    wrong[13] += 1.0;
+    reference_.add(0, {id, rows_, ElementType::kF32, {2, 8}});
+    candidate_.add_everywhere({id, wrong, ElementType::kF32, {2, 8}});
+    for (TraceBuilder* side : {&reference_, &candidate_}) {
+      side->manifest.model["hidden"] = "8";
+      side->manifest.model["heads"] = "4";
+    }
+  }
+  static std::vector<std::string> heads(const CloseLook& look) {
+    std::vector<std::string> names;
+    for (const PartError& part : look.parts) {
+      if (part.is_head) {
+        names.push_back(part.where);
+      }
+    }
+    return names;
+  }
+
+  const std::vector<double> rows_ = wavy(16);
+};
+
+TEST_F(CloseLookAtHeads, TheHeadsOfAnAttentionAreListedFirst) {
+  build("layers.0.self_attention.core_attention");
+  const CloseLook found = look();
+  EXPECT_THAT(heads(found), ElementsAre("head 2", "head 0"));
+  ASSERT_GE(found.parts.size(), 5U);
+  EXPECT_NEAR(found.parts[0].error, std::sqrt(2.0), 1e-6);
+  EXPECT_NEAR(found.parts[0].reference_norm,
+              std::hypot(std::hypot(rows_[4], rows_[5]), std::hypot(rows_[12], rows_[13])),
+              1e-6);
+  EXPECT_FALSE(found.parts[2].is_head);
+}
+
+TEST_F(CloseLookAtHeads, OtherTensorsHaveNone) {
+  build("layers.0.mlp.fc1");
+  EXPECT_THAT(heads(look()), ElementsAre());
+}
+
+TEST_F(CloseLookAtHeads, NeitherHasAModelThatDoesNotSayHowManyThereAre) {
+  build("layers.0.self_attention.core_attention");
+  reference_.manifest.model.erase("heads");
+  candidate_.manifest.model.erase("heads");
+  EXPECT_THAT(heads(look()), ElementsAre());
+}
+
+TEST_F(CloseLookAtHeads, TextAndJsonNameThem) {
+  build("layers.0.self_attention.core_attention");
+  const Report report = diff(reference_.write(), candidate_.write());
+  std::ostringstream text;
+  write_text(text, report, {});
+  EXPECT_THAT(text.str(),
+              HasSubstr("\n  heads: those of largest error are head 2 (1.41), head 0 (0.5)\n"));
+  std::ostringstream json;
+  write_json(json, report);
+  EXPECT_THAT(json.str(), HasSubstr(R"("parts":[{"where":"head 2",)"));
 }
 
 TEST_F(CloseLookTest, ACleanRunHasNone) {

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import ttrace
 from conftest import PROGRAM, ROOT, python, torchrun
 
 selenium = pytest.importorskip("selenium")
@@ -168,6 +169,27 @@ def test_the_grid_shows_which_rank_is_wrong(page, report):
     ranks = report["close_look"]["ranks"]
     assert [rank["error"] > 0 for rank in ranks] == [False, True]
     assert "rank 0: equal" in page.find_element(By.ID, "rank-grid").text
+
+
+def test_worst_heads_are_listed_where_the_model_says_how_many_there_are(browser, run, report, tmp_path):
+    shutil.copytree(run / "run", tmp_path / "run")
+    features = ttrace.open(run / "run" / "candidate")[report["first_divergence"]["id"]].shape[-1]
+    for file in (tmp_path / "run").rglob("manifest.json"):
+        manifest = json.loads(file.read_text())
+        manifest["model"] |= {"hidden": str(features), "heads": "2"}
+        file.write_text(json.dumps(manifest))
+    files = {name: tmp_path / f"report.{name}" for name in ("html", "json", "text")}
+    options = [f"--format={name}={file}" for name, file in files.items()]
+    command = [PROGRAM, "diff", str(tmp_path / "run"), *options]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 1, result.stderr
+    parts = [part["where"] for part in json.loads(files["json"].read_text())["close_look"]["parts"]]
+    heads = parts[:2]
+    assert sorted(heads) == ["head 0", "head 1"]
+    assert not any(part["where"].startswith("head") for part in report["close_look"]["parts"]), "no model, no heads"
+    assert f"heads: those of largest error are {heads[0]} (" in files["text"].read_text()
+    cells = opened(browser, files["html"]).find_elements(By.CSS_SELECTOR, "#part-table td:first-child")
+    assert [cell.text for cell in cells] == parts
 
 
 def test_charts_are_drawn(page):
