@@ -52,7 +52,7 @@ std::string id_text(const TensorVerdict& tensor, bool color) {
 }
 
 void write_verdict_line(std::ostream& out, const Report& report, bool color) {
-  const std::string word = headline(report);
+  std::string word = headline(report);
   if (color) {
     const std::string_view ink = report.diverged()                        ? kBoldRed
                                  : report.partial() || report.undecided() ? kBoldYellow

@@ -201,7 +201,7 @@ def try_wheel(wheel: Path, torches: Sequence[str], root: Path | None = None) -> 
 def table(wheel: Path, trials: list[Trial]) -> str:
     tag = wheel.stem.split("-", 2)[2]
     lines = [f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, tag {tag}", ""]
-    lines += ["| torch | examples/dtensor, clean | with a planted bug | beside h5py |", "|---|---|---|---|"]
+    lines += ["| torch | examples/dtensor, clean | with a planted bug | with h5py |", "|---|---|---|---|"]
     lines += [f"| {trial.torch} | {trial.clean} | {trial.bug} | {trial.h5py} |" for trial in trials]
     return "\n".join(lines)
 

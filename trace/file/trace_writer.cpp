@@ -5,7 +5,7 @@
 #include "trace/file/hdf5_tensor.h"
 #include "trace/file/manifest.h"
 #include "trace/file/trace_schema.h"
-#include "trace/file/value_summary.h"
+#include "trace/file/value_figures.h"
 
 #include <ttrace/error.h>
 
@@ -147,7 +147,7 @@ struct TraceWriter::Impl {
       offset = add_to_blob(bytes);
       dataset = blob_name();
     }
-    const ValueSummary values = summarize(record.type, bytes);
+    const ValueFigures values = figures_of(record.type, bytes);
     std::vector<Cell> row{
         std::move(id),
         std::string(name_of(record.type)),

@@ -1,4 +1,4 @@
-#include "trace/file/value_summary.h"
+#include "trace/file/value_figures.h"
 
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ std::vector<std::byte> encoded(ElementType type,
 
 // Symptom: the writer read BF16 at half a gigabyte a second, one number at a time, and a traced
 // step of a GPU waited for it.
-TEST(ValueSummary, IsThatOfAPlainLoopInEveryInstructionSetAndAtEveryAddress) {
+TEST(ValueFigures, IsThatOfAPlainLoopInEveryInstructionSetAndAtEveryAddress) {
   std::mt19937 random(1);
   for (const std::size_t count : {0, 1, 1023, 1024, 1025, 5000}) {
     std::vector<double> values(count);
@@ -59,30 +59,30 @@ TEST(ValueSummary, IsThatOfAPlainLoopInEveryInstructionSetAndAtEveryAddress) {
       for (const std::size_t skip : {0, 2}) {
         const std::vector<std::byte> bytes = encoded(type, values, skip);
         for (const InstructionSet set : sets_of_this_processor()) {
-          const ValueSummary summary = summarize(type, std::span(bytes).subspan(skip), set);
-          EXPECT_EQ(summary.norm, std::sqrt(squares));
-          EXPECT_EQ(summary.max_abs, largest);
-          EXPECT_EQ(summary.nonfinite, 0U);
+          const ValueFigures figures = figures_of(type, std::span(bytes).subspan(skip), set);
+          EXPECT_EQ(figures.norm, std::sqrt(squares));
+          EXPECT_EQ(figures.max_abs, largest);
+          EXPECT_EQ(figures.nonfinite, 0U);
         }
       }
     }
   }
 }
 
-TEST(ValueSummary, HasTheSameBitsInEveryInstructionSet) {
+TEST(ValueFigures, HasTheSameBitsInEveryInstructionSet) {
   std::mt19937 random(2);
   std::vector<std::byte> bytes(4096 * 4);
   for (std::size_t i = 0; i < 4096; ++i) {
     const auto value = static_cast<float>(std::ldexp(random() % 10'000, static_cast<int>(i % 40)));
     std::memcpy(bytes.data() + 4 * i, &value, sizeof value);
   }
-  const ValueSummary expected = summarize(ElementType::kF32, bytes, InstructionSet::kBaseline);
+  const ValueFigures expected = figures_of(ElementType::kF32, bytes, InstructionSet::kBaseline);
   for (const InstructionSet set : sets_of_this_processor()) {
-    EXPECT_EQ(summarize(ElementType::kF32, bytes, set).norm, expected.norm);
+    EXPECT_EQ(figures_of(ElementType::kF32, bytes, set).norm, expected.norm);
   }
 }
 
-TEST(ValueSummary, CountsWhatIsNotFiniteAndLeavesItOut) {
+TEST(ValueFigures, CountsWhatIsNotFiniteAndLeavesItOut) {
   std::vector<double> values(2048, 1.0);
   values[3] = std::numeric_limits<double>::quiet_NaN();
   values[1500] = std::numeric_limits<double>::infinity();
@@ -91,10 +91,10 @@ TEST(ValueSummary, CountsWhatIsNotFiniteAndLeavesItOut) {
   for (const ElementType type : {ElementType::kF32, ElementType::kBF16}) {
     const std::vector<std::byte> bytes = encoded(type, values, 0);
     for (const InstructionSet set : sets_of_this_processor()) {
-      const ValueSummary summary = summarize(type, bytes, set);
-      EXPECT_EQ(summary.nonfinite, 3U);
-      EXPECT_EQ(summary.max_abs, 4.0);
-      EXPECT_EQ(summary.norm, std::sqrt(2044.0 + 16.0));
+      const ValueFigures figures = figures_of(type, bytes, set);
+      EXPECT_EQ(figures.nonfinite, 3U);
+      EXPECT_EQ(figures.max_abs, 4.0);
+      EXPECT_EQ(figures.norm, std::sqrt(2044.0 + 16.0));
     }
   }
 }

@@ -14,15 +14,15 @@
 namespace ttrace {
 
 // Norm and largest magnitude are of the finite values.
-struct ValueSummary {
+struct ValueFigures {
   double norm = 0.0;
   double max_abs = 0.0;
   std::uint64_t nonfinite = 0;
 };
 
 // `bytes` are whole elements. Every instruction set gives the same bits.
-[[nodiscard]] ValueSummary summarize(ElementType type,
-                                     std::span<const std::byte> bytes,
-                                     InstructionSet set = best_instruction_set());
+[[nodiscard]] ValueFigures figures_of(ElementType type,
+                                      std::span<const std::byte> bytes,
+                                      InstructionSet set = best_instruction_set());
 
 }  // namespace ttrace

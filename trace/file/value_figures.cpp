@@ -1,4 +1,4 @@
-#include "trace/file/value_summary.h"
+#include "trace/file/value_figures.h"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kBlock = 1024;
 
-struct BlockSummary {
+struct BlockFigures {
   double squares = 0.0;
   double max_abs = 0.0;
   std::uint64_t nonfinite = 0;
@@ -50,7 +50,7 @@ struct Bf16 {
 // them the sum is not finite and the rest is meaningless. Magnitudes are compared as integers,
 // whose order is theirs.
 template <template <std::size_t> class Format, std::size_t kRegister>
-[[gnu::always_inline]] inline BlockSummary summarize_lanes(const std::byte* source) {
+[[gnu::always_inline]] inline BlockFigures summarize_lanes(const std::byte* source) {
   using Word = typename Format<kRegister>::Word;
   constexpr std::size_t kWidth = kRegister / sizeof(double);
   constexpr std::size_t kTiles = kLanes / kWidth;
@@ -70,30 +70,30 @@ template <template <std::size_t> class Format, std::size_t kRegister>
       largest[tile] = magnitudes > largest[tile] ? magnitudes : largest[tile];
     }
   }
-  BlockSummary summary;
+  BlockFigures figures;
   std::int32_t largest_bits = 0;
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    summary.squares += squares[lane / kWidth][lane % kWidth];
+    figures.squares += squares[lane / kWidth][lane % kWidth];
     largest_bits = std::max<std::int32_t>(largest_bits, largest[lane / kWidth][lane % kWidth]);
   }
-  summary.max_abs = std::bit_cast<float>(largest_bits);
-  return summary;
+  figures.max_abs = std::bit_cast<float>(largest_bits);
+  return figures;
 }
 
 template <template <std::size_t> class Format>
-BlockSummary in_baseline(const std::byte* source) {
+BlockFigures in_baseline(const std::byte* source) {
   return summarize_lanes<Format, 16>(source);
 }
 template <template <std::size_t> class Format>
-TTRACE_AVX2 BlockSummary in_avx2(const std::byte* source) {
+TTRACE_AVX2 BlockFigures in_avx2(const std::byte* source) {
   return summarize_lanes<Format, 32>(source);
 }
 template <template <std::size_t> class Format>
-TTRACE_AVX512 BlockSummary in_avx512(const std::byte* source) {
+TTRACE_AVX512 BlockFigures in_avx512(const std::byte* source) {
   return summarize_lanes<Format, 64>(source);
 }
 
-using Whole = BlockSummary(const std::byte*);
+using Whole = BlockFigures(const std::byte*);
 
 template <template <std::size_t> class Format>
 Whole* function_of(InstructionSet set) {
@@ -110,33 +110,33 @@ Whole* function_of(ElementType type, InstructionSet set) {
 }
 
 // `length` elements, at most kBlock.
-BlockSummary summarize_any(ElementType type, const std::byte* source, std::size_t length) {
+BlockFigures summarize_any(ElementType type, const std::byte* source, std::size_t length) {
   std::array<double, kBlock> values = {};
   to_double(type, source, static_cast<std::int64_t>(length), values.data());
-  BlockSummary summary;
+  BlockFigures figures;
   for (const double value : values) {
     if (std::isfinite(value)) {
-      summary.squares += value * value;
-      summary.max_abs = std::max(summary.max_abs, std::fabs(value));
+      figures.squares += value * value;
+      figures.max_abs = std::max(figures.max_abs, std::fabs(value));
     } else {
-      ++summary.nonfinite;
+      ++figures.nonfinite;
     }
   }
-  return summary;
+  return figures;
 }
 
 }  // namespace
 
-ValueSummary summarize(ElementType type, std::span<const std::byte> bytes, InstructionSet set) {
+ValueFigures figures_of(ElementType type, std::span<const std::byte> bytes, InstructionSet set) {
   const std::size_t size = element_size(type);
   const std::size_t count = bytes.size() / size;
   Whole* const whole = function_of(type, set);
-  ValueSummary summary;
+  ValueFigures figures;
   double squares = 0.0;
   for (std::size_t first = 0; first < count; first += kBlock) {
     const std::byte* const source = bytes.data() + first * size;
     const std::size_t length = std::min(kBlock, count - first);
-    BlockSummary part{.squares = std::numeric_limits<double>::infinity()};
+    BlockFigures part{.squares = std::numeric_limits<double>::infinity()};
     if (whole != nullptr && length == kBlock) {
       part = whole(source);
     }
@@ -144,11 +144,11 @@ ValueSummary summarize(ElementType type, std::span<const std::byte> bytes, Instr
       part = summarize_any(type, source, length);
     }
     squares += part.squares;
-    summary.max_abs = std::max(summary.max_abs, part.max_abs);
-    summary.nonfinite += part.nonfinite;
+    figures.max_abs = std::max(figures.max_abs, part.max_abs);
+    figures.nonfinite += part.nonfinite;
   }
-  summary.norm = std::sqrt(squares);
-  return summary;
+  figures.norm = std::sqrt(squares);
+  return figures;
 }
 
 }  // namespace ttrace
