@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <ostream>
+#include <pugixml.hpp>
 #include <string_view>
 #include <utility>
 
@@ -229,6 +230,29 @@ void write_gate_json(std::ostream& out, const GateResult& result) {
                {"problems", result.problems},
                {"layouts", layouts}})
       << '\n';
+}
+
+void write_gate_junit(std::ostream& out, const LayoutResult& result) {
+  const std::string why = result.problems.empty()
+                              ? fmt::format("its reference is {}", result.reference)
+                              : fmt::format("{}", fmt::join(result.problems, "; "));
+  pugi::xml_document document;
+  pugi::xml_node suites = document.append_child("testsuites");
+  pugi::xml_node suite = suites.append_child("testsuite");
+  for (pugi::xml_node node : {suites, suite}) {
+    node.append_attribute("name") = result.name.c_str();
+    node.append_attribute("tests") = 1;
+    node.append_attribute("failures") = 0;
+    node.append_attribute("errors") = 1;
+    node.append_attribute("skipped") = 0;
+  }
+  pugi::xml_node test = suite.append_child("testcase");
+  test.append_attribute("classname") = "gate";
+  test.append_attribute("name") = fmt::format("{}: is compared", result.name).c_str();
+  test.append_attribute("time") = fmt::format("{:.3f}", result.seconds).c_str();
+  pugi::xml_node error = test.append_child("error");
+  error.append_attribute("message") = fmt::format("{}: {}", name_of(result.outcome), why).c_str();
+  document.save(out, "  ");
 }
 
 }  // namespace ttrace

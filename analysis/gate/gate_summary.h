@@ -32,4 +32,7 @@ void write_gate_html(std::ostream& out, const GateResult& result);
 // For programs.
 void write_gate_json(std::ostream& out, const GateResult& result);
 
+// JUnit for a layout that was not compared, so that its check wrote none: one test with an error.
+void write_gate_junit(std::ostream& out, const LayoutResult& result);
+
 }  // namespace ttrace

@@ -48,10 +48,6 @@ void read_first(const Json& report, LayoutResult& result) {
   result.faulty = operator_text(report.at("zoom"));
 }
 
-bool was_compared(const LayoutResult& result) {
-  return result.outcome == Outcome::kWithinBound || result.outcome == Outcome::kDiverged;
-}
-
 // Whether its report says that this option applied to nothing.
 bool is_unused(const LayoutResult& result, const std::string& option) {
   return std::ranges::any_of(result.unused, [&](const std::string& sentence) {
@@ -60,6 +56,10 @@ bool is_unused(const LayoutResult& result, const std::string& option) {
 }
 
 }  // namespace
+
+bool was_compared(const LayoutResult& result) {
+  return result.outcome == Outcome::kWithinBound || result.outcome == Outcome::kDiverged;
+}
 
 std::string_view name_of(Outcome outcome) {
   switch (outcome) {

@@ -33,6 +33,9 @@ struct LayoutResult {
       {};  // why it could not be compared, or why its reference is stale
 };
 
+// Whether its check came to a verdict.
+[[nodiscard]] bool was_compared(const LayoutResult& result);
+
 // Adds what `folder`/report.json says. Throws FormatError for a damaged file.
 void read_report(const std::string& folder, LayoutResult& result);
 

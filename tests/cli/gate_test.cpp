@@ -197,6 +197,22 @@ TEST_F(Gate, ALayoutThatCannotBeComparedIsToldApartFromADivergence) {
                     HasSubstr("right: within bound")));
 }
 
+// Symptom: GitLab's view of tests showed nothing of a layout whose program had failed.
+TEST_F(Gate, ALayoutThatCannotBeComparedHasATestWithAnError) {
+  write_file(layout("broken", "--ranks 2 --exit-before 3") + layout("right", "--ranks 2"));
+  ASSERT_EQ(gate("out").exit_code, 2);
+  pugi::xml_document broken;
+  ASSERT_TRUE(broken.load_file((folder_ / "out/junit/broken.xml").c_str()));
+  const pugi::xml_node test = broken.select_node("/testsuites/testsuite/testcase").node();
+  EXPECT_STREQ(test.attribute("name").value(), "broken: is compared");
+  EXPECT_THAT(test.child("error").attribute("message").value(),
+              AllOf(HasSubstr("COULD NOT BE COMPARED: "), HasSubstr("exited with status 3")));
+  EXPECT_STREQ(broken.child("testsuites").attribute("errors").value(), "1");
+  pugi::xml_document right;
+  ASSERT_TRUE(right.load_file((folder_ / "out/junit/right.xml").c_str()));
+  EXPECT_STREQ(right.child("testsuites").attribute("errors").value(), "0");
+}
+
 TEST_F(Gate, AReferenceThatDoesNotAgreeWithItselfIsRefused) {
   write_file_of("if [ $TTRACE_PASS = candidate ]; then " + trainer("--differ") + "; else " +
                     trainer() + "; fi",

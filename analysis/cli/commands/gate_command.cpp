@@ -272,6 +272,13 @@ class Gate {
     std::ranges::copy_if(all_,
                          std::back_inserter(result_.layouts),
                          [this](const LayoutResult& result) { return is_selected(result.name); });
+    for (const LayoutResult& result : result_.layouts) {
+      if (!was_compared(result)) {
+        std::ostringstream text;
+        write_gate_junit(text, result);
+        run_.write(fmt::format("junit/{}.xml", result.name), text.str());
+      }
+    }
     write("summary.md", write_gate_markdown);
     write("summary.html", write_gate_html);
     write("summary.json", write_gate_json);
