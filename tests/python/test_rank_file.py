@@ -46,7 +46,8 @@ def imported(tmp_path_factory) -> Path:
     tensors["scalar.weight"] = torch.tensor(2.5)
     tensors["empty.weight"] = torch.empty(0, 4)
     safetensors.save_file(tensors, folder / "weights.safetensors")
-    command = [PROGRAM, "import", "safetensors", str(folder / "weights.safetensors"), "-o", str(folder / "trace")]
+    command = [PROGRAM, "import", "safetensors", str(folder / "weights.safetensors")]
+    command += ["-o", str(folder / "trace"), "--python", sys.executable]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return folder / "trace"

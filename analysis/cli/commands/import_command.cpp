@@ -143,7 +143,7 @@ std::string command_of(const po::variables_map& values,
   TTRACE_THROW(UsageError,
                fmt::format("`{} -m ttrace.imports` failed: {}; name an interpreter that has "
                            "torch and the package of TTrace with --python PATH; `ttrace doctor "
-                           "--python PATH` says what it lacks",
+                           "--python PATH` says what is missing",
                            python,
                            cause.empty() ? "it printed nothing" : cause));
 }
