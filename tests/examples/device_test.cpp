@@ -7,10 +7,12 @@
 #include "fake_device/fake_device.h"
 #include "mini_program.h"
 #include "process_group_nccl.h"
+#include "trace/file/rank_file.h"
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <ostream>
 #include <string>
@@ -78,6 +80,33 @@ INSTANTIATE_TEST_SUITE_P(MegatronMini, FakeDevice, ::testing::ValuesIn(kRuns), [
   return run.param.name;
 });
 
+std::string text_of(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (const std::int64_t size : shape) {
+    text += " " + std::to_string(size);
+  }
+  return text;
+}
+
+// What a rank's file says and holds, but for times.
+std::string text_of(const ttrace::RankFile& file) {
+  std::string text;
+  for (const ttrace::Record& record : file.records()) {
+    const auto bytes = file.bytes(record);
+    text += to_string(record.id) + " " + std::to_string(record.order) + " " +
+            std::string(name_of(record.type)) + text_of(record.shape) + " of" +
+            text_of(record.placement.logical_shape()) + "\n";
+    text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  for (const ttrace::Edge& edge : file.edges()) {
+    text += to_string(edge.consumer) + " takes " + to_string(edge.producer) + "\n";
+  }
+  for (const std::string& note : file.notes()) {
+    text += note + "\n";
+  }
+  return text;
+}
+
 // The files of a traced run of two ranks.
 std::string trace_of(const std::string& arguments, const std::string& program) {
   const MiniProgram files({{"model.dropout", "0.1"}});
@@ -92,7 +121,7 @@ std::string trace_of(const std::string& arguments, const std::string& program) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   std::string text;
   for (const std::string rank : {"rank00000.h5", "rank00001.h5"}) {
-    text += ttrace::testing::read_text(folder / ("step000000/" + rank));
+    text += text_of(ttrace::RankFile(folder / ("step000000/" + rank)));
   }
   return text;
 }
