@@ -1,5 +1,6 @@
 #include "analysis/checks/routing_check.h"
 
+#include "analysis/align/merged_copy.h"
 #include "analysis/findings/wording.h"
 
 #include <fmt/core.h>
@@ -92,16 +93,6 @@ std::string sentence_of(const RoutingFlips& flips, std::span<const std::int64_t>
       index_text(unravel(flips.worst_token, tokens)),
       index_text(flips.candidate_experts),
       index_text(flips.reference_experts));
-}
-
-// Requires: the tensor holds all its rows.
-MergeResult copy_of(const MergeResult& tensor) {
-  MergeResult copy;
-  copy.type = tensor.type;
-  copy.shape = tensor.shape;
-  copy.storage.assign(tensor.bytes.begin(), tensor.bytes.end());
-  copy.bytes = copy.storage;
-  return copy;
 }
 
 // Slots in ascending order of their experts.

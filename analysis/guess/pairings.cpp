@@ -1,5 +1,6 @@
 #include "analysis/guess/pairings.h"
 
+#include "analysis/align/merged_copy.h"
 #include "analysis/rename/rearrange.h"
 #include "trace/base/kind.h"
 
@@ -27,15 +28,6 @@ std::vector<TensorValues> values_of(const GuessSide& side, std::span<const Tenso
     }
   }
   return tensors;
-}
-
-MergeResult copy_of(const MergeResult& tensor) {
-  MergeResult copy;
-  copy.type = tensor.type;
-  copy.shape = tensor.shape;
-  copy.storage.assign(tensor.bytes.begin(), tensor.bytes.end());
-  copy.bytes = copy.storage;
-  return copy;
 }
 
 MergeResult arranged(const MergeResult& tensor, const Arrangement& how) {
