@@ -223,6 +223,7 @@ Report described(const Trace& reference, const Trace& candidate, const DiffOptio
   report.reference = {reference.directory(), reference.manifest()};
   report.candidate = {candidate.directory(), candidate.manifest()};
   report.remarks = check_comparable(reference, candidate, options.selection);
+  report.remarks.insert(report.remarks.end(), options.remarks.begin(), options.remarks.end());
   if (options.calibration) {
     require_precision(*options.calibration, reference.manifest(), candidate.manifest());
   }

@@ -16,13 +16,16 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace ttrace {
 
 struct DiffOptions {
-  int threads = 0;                              // 0: all cores. The report does not depend on it
-  const ForcedTraces* forced = nullptr;         // null: no operator is checked on its own
+  int threads = 0;                       // 0: all cores. The report does not depend on it
+  const ForcedTraces* forced = nullptr;  // null: no operator is checked on its own
+  // Sentences about how the traces came about; the report begins with them.
+  std::vector<std::string> remarks = {};
   const Trace* golden = nullptr;                // null: nothing is held against FP64
   std::optional<Calibration> calibration = {};  // its limits stand in for the shipped ones
   // Called after each tensor from the working threads, one call at a time.

@@ -172,12 +172,19 @@ double Bounds::common_growth(const TensorId& id) const {
          squared(kCommonShare * noise_.if_all_alike(id.step, id.path)) / gradient->mean_squared;
 }
 
+TensorClass Bounds::limiting_class(const Judged& judged) const {
+  const TensorClass own = class_of(judged.id, judged.dimensions);
+  const bool is_one_number = judged.statistics.count == 1 && own != TensorClass::kScale;
+  return is_one_number && !limits_.is_calibrated({own, Statistic::kWhole}) ? TensorClass::kScalar
+                                                                           : own;
+}
+
 NoiseTerms Bounds::terms_of(const Judged& judged, const TensorNoise& noise) const {
   const TensorClass tensor_class = class_of(judged.id, judged.dimensions);
   const Statistics& statistics = judged.statistics;
   NoiseTerms terms;
   terms.passes = noise.passes;
-  terms.limit = limits_.of({tensor_class, Statistic::kWhole});
+  terms.limit = limits_.of({limiting_class(judged), Statistic::kWhole});
   terms.largest_pass = std::sqrt(noise.largest_squared);
   terms.pass_margin = limits_.has(Allowance::kLargestPass) ? kLargestPassMargin : 0.0;
   terms.mean_squared = noise.mean_squared;
@@ -225,7 +232,7 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
   return {std::max(terms.limit * scale, terms.pass_margin * terms.largest_pass),
           scale,
           BoundOrigin::kNoise,
-          noise_sources_[static_cast<std::size_t>(tensor_class)],
+          noise_sources_[static_cast<std::size_t>(limiting_class(judged))],
           terms};
 }
 

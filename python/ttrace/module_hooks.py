@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 
 from .base import quantised, regions
 from .base.calls import Removable, after_call, aside, before_call, is_compiled_in_place
-from .base.local_part import instead_of, local_part, settled, with_part
+from .base.local_part import has_same_bits, instead_of, local_part, settled, with_part
 from .base.program import Program
 from .base.recorder import DimsOf, Recorder
 from .base.trees import map_tensors, tensors_of
@@ -240,8 +240,7 @@ class ModuleHooks:
                 site.path, role, slot, original, parts if original is tensor else settled(original), order
             )
             if result is not original:
-                self._replaced(is_input, result, original)
-                return result
+                return self._replaced(is_input, result, original, tensor)
             return original if is_input else tensor
         if where is not None and where.addends > 1:
             self._scopes.summed(where.addends)
@@ -250,7 +249,7 @@ class ModuleHooks:
         hand_on = self._scopes.input if is_input else self._scopes.output
         result = hand_on(original, slot)
         if result is not original:
-            self._replaced(is_input, result, original)
+            result = self._replaced(is_input, result, original, tensor)
         elif not is_input:
             result = tensor
         if not is_input and slot == 0 and getattr(site.module, "fp8", False) and result.requires_grad:
@@ -285,11 +284,18 @@ class ModuleHooks:
                 return original
         return tensor
 
-    def _replaced(self, is_input: bool, result: torch.Tensor, original: torch.Tensor) -> None:
+    def _replaced(
+        self, is_input: bool, result: torch.Tensor, original: torch.Tensor, before: torch.Tensor
+    ) -> torch.Tensor:
+        """Notes that `result` replaces `original`, and returns it; or `before`, if that replaced it for another
+        name and has the same values: others may have put hooks on it by now. FSDP2 gathers weights in such a hook."""
+        if before is not original and has_same_bits(local_part(before), local_part(result)):
+            result = before
         if is_input:
             self._calls()[-1].replaced.append((result, original))
         elif len(self._calls()) > 1:
             self._calls()[-2].returned.append((result, original))
+        return result
 
     def _record_fp8(self, states: Iterable[quantised.Fp8State]) -> None:
         for kind, slot, tensor in states:

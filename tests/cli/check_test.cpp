@@ -189,9 +189,18 @@ TEST_F(Check, ForcedPassThatFailsLeavesTheComparisonOfTheRunsThemselves) {
               AllOf(HasSubstr("operators are not checked one by one: "),
                     HasSubstr("out of luck"),
                     HasSubstr("pass --no-forced")));
+  // Symptom: only the warning said so, and a reader of the stored report did not learn why nothing
+  // is said of operators.
+  const auto says_why = HasSubstr(
+      "remark: operators are not checked one by one, because the pass forced-wide has no "
+      "complete trace; "
+      "run/logs/forced-wide.log says why");
   EXPECT_THAT(result.out,
-              AllOf(HasSubstr("first divergence: s0/m0/output/decoder.layers.0.mlp.linear_fc2/0"),
+              AllOf(says_why,
+                    HasSubstr("first divergence: s0/m0/output/decoder.layers.0.mlp.linear_fc2/0"),
                     Not(HasSubstr("operators: "))));
+  EXPECT_THAT(file("run/report.txt"), says_why);
+  EXPECT_THAT(ttrace({"diff", "run"}).out, says_why);
 }
 
 TEST_F(Check, GoldenPassIsTheReferenceInFp64FromTheReferencesParameters) {

@@ -22,10 +22,11 @@ class Clean:
 
     @property
     def alarms(self) -> list[str]:
-        """Ids of findings that the program did not declare; one line of the error where nothing was compared."""
+        """Ids of findings that the program did not declare, and remarks on passes that failed; one line of the error
+        where nothing was compared."""
         if self.outcome.report is None:
             return [(self.outcome.errors.strip().splitlines() or ["no report"])[-1]]
-        return [t["id"] for t in self.outcome.report["tensors"] if t["finding"]]
+        return [t["id"] for t in self.outcome.report["tensors"] if t["finding"]] + self.outcome.broken_off
 
 
 @dataclass(frozen=True)

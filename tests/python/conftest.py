@@ -42,6 +42,11 @@ class Outcome:
         found = (self.report or {}).get("first_divergence")
         return found["id"] if found else ""
 
+    @property
+    def broken_off(self) -> list[str]:
+        """Remarks on passes that ran and failed, so that less was checked."""
+        return [remark for remark in self.report["remarks"] if "has no complete trace" in remark]
+
     def log(self, name: str) -> str:
         """What the program printed in a pass ("noise-1")."""
         return (self.folder / "logs" / f"{name}.log").read_text()

@@ -455,6 +455,7 @@ int run_check(const po::variables_map& values) {
   options.judging.forced = forced ? &*forced : nullptr;
   const auto golden = golden_trace(run.path());
   options.judging.golden = golden ? &*golden : nullptr;
+  options.judging.remarks = remarks_of_passes(run.path());
   Report report = compare(course.judged_by, run.candidate(), options.judging, course.progress);
   course.comparison =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -209,6 +209,24 @@ std::optional<ForcedTraces> forced_traces(const std::string& run) {
   return ForcedTraces{Trace::open(forced_wide(run)), Trace::open(forced_native(run))};
 }
 
+std::vector<std::string> remarks_of_passes(const std::string& run) {
+  std::vector<std::string> remarks;
+  const auto add = [&](const char* effect, const char* pass, const std::string& folder) {
+    const std::string log = fmt::format("{}/logs/{}.log", run, pass);
+    if (std::filesystem::exists(log) && !is_complete(folder)) {
+      remarks.push_back(fmt::format(
+          "{}, because the pass {} has no complete trace; {} says why", effect, pass, log));
+    }
+  };
+  if (!run.empty()) {
+    const char* const operators = "operators are not checked one by one";
+    add(operators, "forced-wide", forced_wide(run));
+    add(operators, "forced-native", forced_native(run));
+    add("nothing is held against FP64", "golden", golden_pass(run));
+  }
+  return remarks;
+}
+
 std::optional<Trace> golden_trace(const std::string& run) {
   if (run.empty() || !is_complete(golden_pass(run))) {
     return std::nullopt;

@@ -57,6 +57,9 @@ enum class Completeness { kWhole, kPartial };
 // Its golden pass, likewise.
 [[nodiscard]] std::optional<Trace> golden_trace(const std::string& run);
 
+// A sentence for each of these passes that ran and left no complete trace.
+[[nodiscard]] std::vector<std::string> remarks_of_passes(const std::string& run);
+
 // `options.progress` is set here. Warns on stderr of options that applied to nothing. Throws
 // UsageError or FormatError where no comparison is possible.
 [[nodiscard]] Report compare(const std::string& reference,

@@ -62,6 +62,7 @@ Report judge(const StoredPair& pair, DiffOptions options, Completeness completen
   options.forced = forced ? &*forced : nullptr;
   const auto golden = golden_trace(pair.run);
   options.golden = golden ? &*golden : nullptr;
+  options.remarks = remarks_of_passes(pair.run);
   ProgressLine progress;
   if (!pair.rename) {
     return compare(pair.reference, pair.candidate, std::move(options), progress, completeness);

@@ -13,6 +13,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate
 from .quantised import dequantised, is_quantised
 from .unseen import unseen
 
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
     """This rank's part of a DTensor, or what FP8 codes stand for, as a plain tensor; other tensors as they are.
@@ -24,6 +26,15 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
         with unseen():
             local = local.wait()
     return dequantised(local) if is_quantised(local) else local
+
+
+def has_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Of plain tensors: NaN equals the same NaN, and 0 does not equal -0."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    bits = _BITS[one.element_size()]
+    with unseen(), torch.no_grad():
+        return torch.equal(one.detach().view(bits), other.detach().view(bits))
 
 
 def with_part(tensor: torch.Tensor, part: torch.Tensor, order: tuple[int, ...] = ()) -> torch.Tensor:

@@ -4,8 +4,8 @@
     ./dev hunt --summary [--log FILE]
 
 The programs are those of ./dev fuzz-programs, the kinds in turn: case i of a kind follows from SEED + i. Every program is
-a line of JSON in the log, an alarm with its report and with the smaller program that still raises it. A hunt with the
-same log goes on after the last program. An alarm is a defect of the framework, of its example, or of TTrace: somebody has
+a line of JSON in the log, an alarm with its report and with the smaller program that still raises it. A pass that fails
+is an alarm, too. A hunt with the same log continues after the last program. An alarm is a defect of the framework, of its example, or of TTrace: somebody has
 to judge it, and writes what is real into docs/found.md.
 """
 
@@ -31,7 +31,7 @@ from options import ROOT  # noqa: E402
 
 PACKAGES = ("torch", "megatron-core", "torchtitan", "transformers")
 CHECK_SECONDS = 1800  # of a busy machine, on which this comes last
-OF_REPORT = ("verdict", "counts", "first_divergence", "diagnoses", "warnings", "notes")
+OF_REPORT = ("verdict", "counts", "first_divergence", "diagnoses", "remarks", "warnings", "notes")
 
 
 def arguments() -> argparse.Namespace:

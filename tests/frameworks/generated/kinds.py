@@ -34,6 +34,8 @@ class Result:
 def judge(outcome: Outcome) -> Result:
     report = outcome.report
     tensors = (report or {}).get("counts", {}).get("tensors", 0)
+    if report is not None and outcome.broken_off:
+        return Result(ALARM, outcome.broken_off[0], tensors, report)
     if outcome.code == 0:
         return Result(CLEAN, tensors=tensors, report=report)
     if outcome.code == 1:
