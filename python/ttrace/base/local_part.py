@@ -23,7 +23,8 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
     """
     local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
     if isinstance(local, AsyncCollectiveTensor):
-        with unseen():
+        # Waiting is no change: selective checkpointing, which keeps the tensor, would refuse a later version of it.
+        with unseen(), torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, True):
             local = local.wait()
     return dequantised(local) if is_quantised(local) else local
 
