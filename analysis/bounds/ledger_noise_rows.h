@@ -31,8 +31,7 @@ inline constexpr std::array kNoiseRows = {
         "times its noise scale.",
         "Five numbers are no distribution; a limit of 5 gave 3 % of false alarms.",
         "build/cpu/bin/analysis_test "
-        "--gtest_filter='Bounds.GiveScalarsOneRoundingOfTheComputingPrecision:"
-        "Bounds.OfATensorOfOneElementHaveTheLimitOfScalars'"},
+        "--gtest_filter=Bounds.OfATensorOfOneElementHaveTheLimitOfScalars"},
     LedgerRow{Allowance::kLimitOfSlices,
               AllowanceScope::kNoise,
               "slice-limit",

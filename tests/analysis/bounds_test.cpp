@@ -404,8 +404,9 @@ TEST(VerdictPage, TheWorkedExampleIsWhatTheProgramComputes) {
   reference.add(id, {64, 4, 128});
   const NoiseModel model(noise, reference.matches());
   const double largest = 0.05;  // between 2^-5 and 2^-4
+  const std::vector<double> values{largest, 0.0};
   const Statistics statistics =
-      compare(ElementType::kF64, &largest, ElementType::kF64, &largest, 1);
+      compare(ElementType::kF64, values.data(), ElementType::kF64, values.data(), 2);
   const Bound bound = Bounds(model, ElementType::kBF16, true)
                           .of({parse_tensor_id(id), 3, ElementType::kBF16, statistics});
   EXPECT_NEAR(unit_in_last_place(ElementType::kBF16, largest), 0.000244141, 1e-9);
