@@ -25,9 +25,10 @@ class Operators(TorchDispatchMode):
 
 def report() -> None:
     rank = os.environ.get("RANK", "0")
-    lines = [f"rank {rank}: {count} {name}\n" for name, count in sorted(counts.items())]
-    sys.stdout.write("".join(lines))
     sys.stdout.flush()
+    for count, name in sorted((count, name) for name, count in counts.items()):
+        # A line at a time, which a pipe keeps whole: two ranks' blocks of more than 4096 bytes may be mixed within lines.
+        os.write(1, f"rank {rank}: {count} {name}\n".encode())
 
 
 sys.argv = sys.argv[1:]
