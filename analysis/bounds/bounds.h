@@ -199,9 +199,9 @@ class Bounds {
   // Noise of a tensor that passes say something of, or null and why not.
   [[nodiscard]] const TensorNoise* usable_noise(const TensorId& id, std::string& why) const;
   [[nodiscard]] Bound from_noise(const Judged& judged, const TensorNoise& noise) const;
-  // All but what flips add.
   // The class whose limit holds: of a single number it is that of scalars.
   [[nodiscard]] TensorClass limiting_class(const Judged& judged) const;
+  // All but what flips add.
   [[nodiscard]] NoiseTerms terms_of(const Judged& judged, const TensorNoise& noise) const;
   [[nodiscard]] double common_growth(const TensorId& id) const;
   [[nodiscard]] Bound from_class(const Judged& judged, const std::string& why) const;

@@ -5,8 +5,8 @@
 
 The programs are those of ./dev fuzz-programs, the kinds in turn: case i of a kind follows from SEED + i. Every program is
 a line of JSON in the log, an alarm with its report and with the smaller program that still raises it. A pass that fails
-is an alarm, too. A hunt with the same log continues after the last program. An alarm is a defect of the framework, of its example, or of TTrace: somebody has
-to judge it, and writes what is real into docs/found.md.
+is an alarm, too. A hunt with the same log continues after the last program. An alarm is a defect of the framework, of its
+example, or of TTrace: somebody has to judge it, and writes what is real into docs/found.md.
 """
 
 from __future__ import annotations

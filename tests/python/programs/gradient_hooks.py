@@ -1,5 +1,5 @@
-"""A program that has hooks of its own on gradients: of parameters, and of a leaf that a module returns. Prints its
-losses exactly."""
+"""A program that has hooks of its own on gradients: of parameters, of a leaf that a module returns, and of what the
+model returns, which a module within it returned already. Prints its losses exactly."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ mask = (torch.arange(8) % 2).to(kind)
 model.first.weight.register_hook(lambda grad: grad * mask)
 tracer = ttrace.attach(model, optimizer=optimizer)
 model.head.bias.register_hook(lambda grad: grad * 0.5)
+called = []  # FSDP2 gathers the weights that backward needs in such a hook
+model.register_forward_hook(lambda module, args, output: output.register_hook(called.append) and None)
 x = torch.randn(16, 8, generator=torch.Generator().manual_seed(1)).to(kind)
 for number in range(3):
     with tracer.step(number) as step:
@@ -47,4 +49,6 @@ for number in range(3):
         losses.mean().backward()
         optimizer.step()
         optimizer.zero_grad()
+    if len(called) != number + 1:
+        raise RuntimeError("the hook on the model's output was not called")
     print(number, losses.mean().item().hex())
