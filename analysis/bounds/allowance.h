@@ -75,6 +75,7 @@ enum class Allowance : std::uint8_t {
   kNativeFactor,
   kOperatorFactorRounding,
   kPowersOfTwo,
+  kHiddenChoices,
   kAddedUp,
   kOverflows,
   kBehindFindings,

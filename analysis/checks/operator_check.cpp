@@ -154,6 +154,7 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
       addends_(candidate, limits),
       norms_(candidate, traces.wide),
       gradients_(candidate, limits),
+      hidden_(traces.wide, candidate),
       limits_(limits) {
   const auto type = rounded_operands(candidate.manifest());
   if (type && limits.has(Allowance::kRoundedProducts)) {
@@ -346,6 +347,9 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
                                                        const MergeResult& candidate,
                                                        bool other_grid,
                                                        std::int64_t head) const {
+  if (hidden_.made(match.id) && limits_.has(Allowance::kHiddenChoices)) {
+    return std::nullopt;
+  }
   const auto sides = sides_of(match, candidate);
   if (!sides) {
     return std::nullopt;

@@ -70,6 +70,7 @@
 #include "analysis/checks/addend_check.h"
 #include "analysis/checks/clipping_norms.h"
 #include "analysis/checks/gradient_sums.h"
+#include "analysis/checks/hidden_choices.h"
 #include "analysis/checks/operator_residual.h"
 #include "analysis/findings/verdict.h"
 #include "trace/base/tensor_id_hash.h"
@@ -101,7 +102,7 @@ class OperatorCheck {
   OperatorCheck(const ForcedTraces& traces, const Trace& candidate, const Limits& limits = {});
 
   // Judges a floating-point tensor of the candidate. Returns nothing if a forced pass does not have
-  // it, or has it in another shape. `other_grid`: the stored tensor is a multiple of the logical
+  // it, or has it in another shape, or if it follows from choices that nobody recorded. `other_grid`: the stored tensor is a multiple of the logical
   // value by a factor that is not a power of two, so the two sides round on different grids.
   // `head`: see SliceContext.
   [[nodiscard]] std::optional<OperatorResidual> compare(const Match& match,
@@ -148,6 +149,7 @@ class OperatorCheck {
   AddendCheck addends_;
   ClippingNorms norms_;
   GradientSums gradients_;
+  HiddenChoices hidden_;
   Limits limits_;
   std::unordered_map<TensorId, std::vector<RoundedSum>, TensorIdHash> sums_;
   double of_products_ = 0.0;     // of one product whose operands are rounded; 0: they are not

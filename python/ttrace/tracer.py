@@ -24,6 +24,7 @@ from .base.trees import tensors_of
 from .base.unseen import unseen
 from .base.values import Gradient, OptimizerState, Parameter, whole
 from .module_hooks import ModuleHooks
+from .programs.expert_choices import choose_unseen
 
 
 class TracedStep:
@@ -74,6 +75,7 @@ class Tracer:
         self._quantised: list[Parameter] = []
         self._sources: dict[str, str] = {}  # where the code of modules stands, by path
         self._compiled: list[str] = []  # paths of compiled modules that have others inside
+        self._choose_unseen: list[str] = []  # those of them that choose experts
         if program is not None:
             self._attach(program, annotations, untraced)
             atexit.register(self._abandon)
@@ -230,6 +232,7 @@ class Tracer:
         sites = program.sites()
         layout = program.layout
         self._compiled = [site.path for site in sites if compiled.hides_modules(site.module)]
+        self._choose_unseen = choose_unseen([(site.path, site.module) for site in sites if site.path in self._compiled])
         hidden = [compiled.hidden_ids(self._compiled, layout.size("pp") > 1)] if self._compiled else []
         self._session.describe(
             description.model,
@@ -238,6 +241,9 @@ class Tracer:
             description.precision,
             [*description.untraced, *hidden, *untraced],
         )
+        roles = dict(description.roles)
+        if self._choose_unseen:
+            roles["hidden_choices"] = compiled.patterns(self._choose_unseen, layout.size("pp") > 1)
         self._sources = sources_of(sites)
         self._session.set_layout(
             layout.rank,
@@ -248,7 +254,7 @@ class Tracer:
             Path(annotations).read_text(encoding="utf-8") if annotations else "",
             str(annotations or "annotations"),
             list(_derivations(parameters)),
-            list(description.roles.items()),
+            list(roles.items()),
         )
         self._session.attach(
             [parameter.path for parameter in parameters],
@@ -289,6 +295,8 @@ class Tracer:
         self._called.clear()
         if self._compiled:
             step.note(compiled.sentence(self._compiled))
+        if self._choose_unseen:
+            step.note(compiled.sentence_on_choices(self._choose_unseen))
         for path, line in self._sources.items():
             step.source(path, line)
         self._hooks.install(self)

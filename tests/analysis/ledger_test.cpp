@@ -467,6 +467,26 @@ Report judged_collective(const Allowances& allowances) {
       options);
 }
 
+// A block that chooses experts unseen; in the forced passes, one of its rows went to other experts.
+Report judged_hidden_choices(const Allowances& allowances) {
+  const std::string id = "s0/m0/output/block/0";
+  const TemporaryDirectory folder;
+  const auto side = [&](const std::string& name, double choice, double rounding) {
+    Numbers values = off(wavy(64), rounding, 1.0);
+    values.front() += choice;
+    TraceBuilder builder(folder / name, name);
+    builder.manifest.roles["hidden_choices"] = "block block.*";
+    return builder.add(0, {id, values, ElementType::kF32}).write();
+  };
+  const Trace reference = side("reference", 0.0, 0.0);
+  testing::write_noise_passes(folder / "reference", {testing::noise_row(id, 1.0, 1.0)});
+  const ForcedTraces forced{side("wide", 0.0, 0.0), side("native", 0.0, 1e-7)};
+  DiffOptions options;
+  options.forced = &forced;
+  options.allowances = allowances;
+  return diff(reference, side("candidate", 0.5, 1e-7), options);
+}
+
 using Judge = std::function<Report(const Allowances&)>;
 
 std::vector<Judge> judges() {
@@ -492,6 +512,7 @@ std::vector<Judge> judges() {
   addends(8, 0.05, true);
   addends(64, kRelativeRounding, false);
   result.emplace_back(judged_choices);
+  result.emplace_back(judged_hidden_choices);
   result.emplace_back(judged_collective);
   result.emplace_back(judged_repetition);
   result.emplace_back(judged_sums);

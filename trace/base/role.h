@@ -20,6 +20,7 @@ namespace ttrace {
 enum class Role : std::uint8_t {
   kAttention,        // paths of attention modules and all that is in them
   kExperts,          // path of the module that has a layer's experts below it
+  kHiddenChoices,    // paths of modules that choose experts unseen, and all that is in them
   kLayers,           // path of a list of layers, which their numbers follow
   kNorm,             // name of a norm module, the last part of its path
   kTokens,           // data: the ids of the tokens
@@ -39,6 +40,7 @@ struct RoleTraits {
 inline constexpr std::array kRoles = {
     RoleTraits{Role::kAttention, "attention", "*attention*"},
     RoleTraits{Role::kExperts, "experts", "*.experts"},
+    RoleTraits{Role::kHiddenChoices, "hidden_choices", ""},
     RoleTraits{Role::kLayers, "layers", "*layers"},
     RoleTraits{Role::kNorm, "norm", "*norm*"},
     RoleTraits{Role::kTokens, "tokens", "tokens"},

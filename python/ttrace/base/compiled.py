@@ -55,11 +55,30 @@ def hidden_ids(paths: Sequence[str], is_one_of_stages: bool) -> str:
     return rf"/{_OF_CALLS}/(?:{'|'.join(dict.fromkeys(names))})\."
 
 
+def patterns(paths: Sequence[str], is_one_of_stages: bool) -> str:
+    """Of a role that these modules have, with all that is in them; see hidden_ids() for stages."""
+    if ROOT in paths:
+        return "*"
+    names = [re.sub(r"\d+", "*", path) if is_one_of_stages else path for path in paths]
+    return " ".join(f"{name} {name}.*" for name in dict.fromkeys(names))
+
+
 def sentence(paths: Sequence[str]) -> str:
     """What a report says of them."""
-    shown = ", ".join(paths[:_SHOWN])
-    more = len(paths) - _SHOWN
-    if more > 0:
-        shown += f" and {more} more"
+    shown = _listed(paths)
     are, they = ("is", "it takes and returns") if len(paths) == 1 else ("are", "they take and return")
     return f"{shown} {are} compiled: what {they} is recorded, what lies inside is not"
+
+
+def sentence_on_choices(paths: Sequence[str]) -> str:
+    """What a report says of those among them that choose experts."""
+    chooses = "chooses" if len(paths) == 1 else "choose"
+    return (
+        f"{_listed(paths)} {chooses} experts inside of compiled code: nobody sees these choices, so what follows from them is "
+        "held against noise alone, and not against its own operators; a run without torch.compile is checked sharply"
+    )
+
+
+def _listed(paths: Sequence[str]) -> str:
+    more = len(paths) - _SHOWN
+    return ", ".join(paths[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -21,6 +21,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
+from ..base.compiled import original
 from ..base.local_part import local_part
 from ..base.unseen import unseen
 
@@ -41,6 +42,11 @@ def expert_blocks(modules: Sequence[nn.Module]) -> Iterator[tuple[nn.Module, nn.
             ):  # fmt: skip
                 yield module, child, count
                 break
+
+
+def choose_unseen(modules: Sequence[tuple[str, nn.Module]]) -> list[str]:
+    """Paths of those compiled modules that choose among experts inside."""
+    return [path for path, module in modules if any(True for _ in expert_blocks(list(original(module).modules())))]
 
 
 def _experts_in(module: nn.Module) -> int:
