@@ -102,9 +102,9 @@ class OperatorCheck {
   OperatorCheck(const ForcedTraces& traces, const Trace& candidate, const Limits& limits = {});
 
   // Judges a floating-point tensor of the candidate. Returns nothing if a forced pass does not have
-  // it, or has it in another shape, or if it follows from choices that nobody recorded. `other_grid`: the stored tensor is a multiple of the logical
-  // value by a factor that is not a power of two, so the two sides round on different grids.
-  // `head`: see SliceContext.
+  // it, or has it in another shape, or if it follows from choices that nobody recorded.
+  // `other_grid`: the stored tensor is a multiple of the logical value by a factor that is not a
+  // power of two, so the two sides round on different grids. `head`: see SliceContext.
   [[nodiscard]] std::optional<OperatorResidual> compare(const Match& match,
                                                         const MergeResult& candidate,
                                                         bool other_grid = false,

@@ -74,8 +74,8 @@ def sentence_on_choices(paths: Sequence[str]) -> str:
     """What a report says of those among them that choose experts."""
     chooses = "chooses" if len(paths) == 1 else "choose"
     return (
-        f"{_listed(paths)} {chooses} experts inside of compiled code: nobody sees these choices, so what follows from them is "
-        "held against noise alone, and not against its own operators; a run without torch.compile is checked sharply"
+        f"{_listed(paths)} {chooses} experts inside of compiled code: these choices are not recorded, so what follows from them is "
+        "held against noise alone, and not against its own operator; a run without torch.compile is checked in full"
     )
 
 
