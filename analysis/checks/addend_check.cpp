@@ -153,6 +153,7 @@ struct AddendError {
   double found = 0.0;  // ||c||
   double error = 0.0;  // ||c - p||
   double scale = 0.0;
+  double reach = 0.0;          // what ||c - p|| may always reach
   double factor = 0.0;         // a
   double beside_factor = 0.0;  // ||c - (1 + a) p||
   // Variance of a ||p||^2, from the part of c that the factor does not explain.
@@ -185,13 +186,13 @@ AddendError error_of(const RankAddend& addend, const Replay& right) {
   return result;
 }
 
-SliceComparison part_of(const AddendError& judged, double bound) {
+SliceComparison part_of(const AddendError& judged, double limit) {
   SliceComparison part;
   part.where = "the addend of " + ranks_text(std::vector{judged.rank});
   part.ranks = {judged.rank};
   part.error = judged.error;
   part.q = judged.error > 0.0 ? judged.error / judged.scale : 0.0;
-  part.bound = bound;
+  part.bound = std::max(limit * judged.scale, judged.reach);
   part.group_q = part.q;
   part.is_addend = true;
   return part;
@@ -203,17 +204,18 @@ FactorComparison factor_of(const AddendError& judged,
                            double limit,
                            const Allowances& allowances) {
   const double norm_squared = squared(judged.norm);
+  // By what rounding errors of a norm of one, independent in all elements, move a.
+  const double share = std::sqrt(judged.fourth) / (norm_squared * judged.norm);
   FactorComparison result;
   result.where = "the addend of " + ranks_text(std::vector{judged.rank});
   result.deviation = judged.factor;
   const double native = allowances.has(Allowance::kNativeFactor) ? native_factor : 0.0;
   const double rounding =
       allowances.has(Allowance::kOperatorFactorRounding) ? rounding_error(ElementType::kF32) : 0.0;
-  result.scale =
-      std::sqrt(squared(judged.scale) / norm_squared * judged.fourth / squared(norm_squared) +
-                squared(native) + squared(rounding));
+  result.scale = std::sqrt(squared(judged.scale * share) + squared(native) + squared(rounding));
+  result.least = judged.reach * share;
   if (allowances.has(Allowance::kOwnSpread)) {
-    result.least = kOwnSpreadLimit * judged.own_noise / norm_squared;
+    result.least = std::max(result.least, kOwnSpreadLimit * judged.own_noise / norm_squared);
   }
   result.bound = std::max(limit * result.scale, result.least);
   return result;
@@ -239,6 +241,7 @@ void keep_worst(const std::optional<FactorComparison>& factor,
 // Some ranks' addends are multiples of what they should be, those of others are right.
 std::optional<Claim> claim_of(const std::vector<AddendError>& wrong, std::size_t addends) {
   constexpr double kLeft = 0.5;  // of the error, at most; as allowed_rest() of other explanations
+  constexpr double kNearOne = 0.001;  // four digits of a factor hardly show such deviations
   const bool are_multiples = std::all_of(wrong.begin(), wrong.end(), [](const AddendError& each) {
     return each.beside_factor <= kLeft * each.error;
   });
@@ -257,7 +260,8 @@ std::optional<Claim> claim_of(const std::vector<AddendError>& wrong, std::size_t
     sentence += fmt::format("{}{}'s addend is {} x",
                             sentence.empty() ? "" : ", ",
                             ranks_text(std::vector{each.rank}),
-                            factor_text(1.0 + each.factor));
+                            std::abs(each.factor) < kNearOne ? near_one_text(each.factor)
+                                                             : factor_text(1.0 + each.factor));
   }
   claim.diagnosis.signature = Signature::kWrongAddends;
   claim.diagnosis.sentence = sentence +
@@ -373,10 +377,10 @@ std::optional<AddendResidual> AddendCheck::compare(const Match& match,
     AddendError error = error_of((*addends)[i], right);
     const double share = terms > 0.0 ? right.terms / terms : 0.0;
     error.scale = std::sqrt(squared(unit * std::max(error.norm, error.found)) + share * shared);
-    const double of_few = allowances_.has(Allowance::kFewElements)
-                              ? limit_of_estimate(std::ssize(right.sum)) * std::sqrt(share * whole)
-                              : 0.0;
-    SliceComparison of_error = part_of(error, std::max(limit * error.scale, of_few));
+    if (allowances_.has(Allowance::kFewElements)) {
+      error.reach = limit_of_estimate(std::ssize(right.sum)) * std::sqrt(share * whole);
+    }
+    SliceComparison of_error = part_of(error, limit);
     const auto of_factor =
         error.fourth > 0.0 && std::ssize(right.sum) > 1  // one number's factor is its own error
             ? std::optional(

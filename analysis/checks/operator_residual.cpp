@@ -11,11 +11,6 @@
 namespace ttrace {
 namespace {
 
-// "- 0.001"
-std::string signed_text(double value) {
-  return (value < 0.0 ? "- " : "+ ") + short_number(std::abs(value));
-}
-
 Check whole_check(const OperatorResidual& residual, double candidate_norm) {
   Check check;
   check.question = Question::kOperator;
@@ -71,10 +66,10 @@ Check factor_check(const FactorComparison& factor) {
                                       : "the rank's own rows, computed again";
   if (!check.holds) {
     check.sentence = fmt::format(
-        "{} (1 {}) times what the candidate's own inputs should give, but round-off explains a "
+        "{} {} times what the candidate's own inputs should give, but round-off explains a "
         "deviation of at most {}; the error as a whole is within its limit",
         factor.where.empty() ? "its operators return" : factor.where + " is",
-        signed_text(factor.deviation),
+        near_one_text(factor.deviation),
         short_number(factor.bound));
   }
   return check;

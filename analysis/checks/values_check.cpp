@@ -212,10 +212,9 @@ Check common_factor_check(const FactorComparison& factor) {
   check.source = "noise passes, along the reference";
   if (!check.holds) {
     check.sentence = fmt::format(
-        "candidate = (1 {} {}) x reference, but round-off explains a deviation of at most {}; the "
+        "candidate = {} x reference, but round-off explains a deviation of at most {}; the "
         "error as a whole is within its bound",
-        factor.deviation < 0.0 ? "-" : "+",
-        short_number(std::abs(factor.deviation)),
+        near_one_text(factor.deviation),
         short_number(factor.bound));
   }
   return check;

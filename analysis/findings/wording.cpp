@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstddef>
 
 namespace ttrace {
@@ -16,6 +17,10 @@ std::string long_number(double value) {
 
 std::string factor_text(double value) {
   return fmt::format("{:#.4g}", value);
+}
+
+std::string near_one_text(double deviation) {
+  return fmt::format("(1 {} {})", deviation < 0.0 ? "-" : "+", short_number(std::abs(deviation)));
 }
 
 std::string index_text(std::span<const std::int64_t> index) {

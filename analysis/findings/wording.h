@@ -16,6 +16,8 @@ namespace ttrace {
 [[nodiscard]] std::string long_number(double value);
 // Four significant digits, zeros kept: "0.5000", "1.002".
 [[nodiscard]] std::string factor_text(double value);
+// A factor by how far it is from one: "(1 - 0.003)".
+[[nodiscard]] std::string near_one_text(double deviation);
 // "[0, 3, 17]"; "[]" for the index of a scalar.
 [[nodiscard]] std::string index_text(std::span<const std::int64_t> index);
 // "4x128"; "scalar".

@@ -14,6 +14,8 @@ TEST(Wording, NumbersHaveThreeOrFourSignificantDigits) {
   EXPECT_EQ(short_number(std::numeric_limits<double>::infinity()), "inf");
   EXPECT_EQ(factor_text(0.5), "0.5000");
   EXPECT_EQ(factor_text(1.0021), "1.002");
+  EXPECT_EQ(near_one_text(-2.014e-6), "(1 - 2.01e-06)");
+  EXPECT_EQ(near_one_text(0.003), "(1 + 0.003)");
 }
 
 TEST(Wording, RanksAreFoldedIntoRanges) {
