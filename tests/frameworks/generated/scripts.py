@@ -112,6 +112,9 @@ def _megatron_expert_problem(case: Case) -> str:
         return "experts are divided among data-parallel ranks"
     if case["expert-bias"] and (case["aux-loss"] or case["z-loss"]):
         return "not tried"
+    shares_sequence = case["sp"] or case["cp"] > 1
+    if case["per-token-loss"] and shares_sequence and (case["aux-loss"] or case["z-loss"]):
+        return "Megatron-core computes wrong gradients there: docs/found.md"
     if case["tp"] > 1 and not case["sp"]:
         return "experts under tensor parallelism need sequence parallelism"
     if case["dispatcher"] == "allgather" and case["shared-expert"]:
