@@ -84,7 +84,8 @@ ClippingNorms::ClippingNorms(const Trace& candidate, const Trace& forced) {
       }
       const double stored = rounding_of_stored_norm(types.at(trace.step), found->second);
       const double apart = std::abs(found->second / expected - 1.0);
-      granted = apart <= most + stored ? std::max(granted, apart) : granted;
+      // Where the norm is of a lower type, so is the coefficient that is made of it.
+      granted = apart <= most + stored ? std::max(granted, apart + stored / 2.0) : granted;
     }
   }
 }

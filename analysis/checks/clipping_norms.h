@@ -4,7 +4,9 @@
 // order. A sum of N squares, one after the other, has a relative error of u sqrt(N / 3), and the
 // norm has half of that, with u one rounding of F32 (2.5e-8: 1e-5 for two million gradients). If
 // both sides recorded a norm (scalars of Role::kGradientNorm), their difference is known. Then only
-// this difference is allowed, unless it is larger.
+// this difference is allowed, unless it is larger. Where the candidate's norm is a number of a
+// lower type, the coefficient that gradients are multiplied by is rounded to that type as well,
+// once.
 //
 // Thread-safety: immutable; free functions without shared state.
 #pragma once
