@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import torch
 
-NAME = sys.argv[1]
-sys.argv = [sys.argv[0], *sys.argv[2:], "--precision", "f64"]
-sys.path.insert(0, str(Path(__file__).parents[3] / "examples" / "megatron_core"))
+NAME = sys.argv.pop(1)
 
-import train  # noqa: E402
+from untraced_step import run, train  # noqa: E402
 
 torch.Tensor.float = torch.Tensor.double  # losses, which the package computes in F32
 
@@ -44,15 +41,7 @@ def count_further_losses() -> None:
 
 def loss(chunks: list, forward_only: bool) -> float:
     further.clear()
-    results = train.get_forward_backward_func()(
-        forward_step_func=train.forward_step,
-        data_iterator=train.batches(0),
-        model=chunks[0],
-        num_microbatches=train.ARGS.global_batch // train.ARGS.micro_batch,
-        seq_length=train.ARGS.sequence,
-        micro_batch_size=train.ARGS.micro_batch,
-        forward_only=forward_only,
-    )
+    results = run(chunks[0], forward_only)
     return (sum(float(result["loss"]) for result in results) + sum(further)) / len(results)
 
 

@@ -8,28 +8,14 @@ The step runs with and without these losses. The norm of the difference must not
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import torch
-
-sys.argv += ["--precision", "f64"]
-sys.path.insert(0, str(Path(__file__).parents[3] / "examples" / "megatron_core"))
-
-import train  # noqa: E402
+from untraced_step import run, train
 
 
-def gradients(chunk) -> dict[str, torch.Tensor]:
+def gradients(chunk: torch.nn.Module) -> dict[str, torch.Tensor]:
     chunk.zero_grad_buffer()
-    train.get_forward_backward_func()(
-        forward_step_func=train.forward_step,
-        data_iterator=train.batches(0),
-        model=chunk,
-        num_microbatches=train.ARGS.global_batch // train.ARGS.micro_batch,
-        seq_length=train.ARGS.sequence,
-        micro_batch_size=train.ARGS.micro_batch,
-        forward_only=False,
-    )
+    run(chunk)
     named = chunk.module.named_parameters()
     return {name: parameter.main_grad.clone() for name, parameter in named if name.endswith("router.weight")}
 
