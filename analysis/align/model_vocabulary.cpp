@@ -13,6 +13,10 @@ ModelVocabulary::ModelVocabulary(const Section& roles) {
   }
 }
 
+bool ModelVocabulary::has(Role role) const {
+  return !patterns_.at(static_cast<std::size_t>(role)).empty();
+}
+
 bool ModelVocabulary::is(Role role, std::string_view name) const {
   return fits_any(patterns_.at(static_cast<std::size_t>(role)), name);
 }

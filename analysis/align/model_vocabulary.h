@@ -33,6 +33,8 @@ class ModelVocabulary {
   // names. A role that this version does not know is ignored.
   explicit ModelVocabulary(const Section& roles);
 
+  // Whether any name can have the role.
+  [[nodiscard]] bool has(Role role) const;
   // Whether `name`, the name of a module, a record or an axis, has the role.
   [[nodiscard]] bool is(Role role, std::string_view name) const;
   // Whether `id` is a scalar that has the role.

@@ -6,6 +6,9 @@ namespace ttrace {
 
 HiddenChoices::HiddenChoices(const Trace& reference, const Trace& candidate)
     : reference_(reference.manifest().roles), candidate_(candidate.manifest().roles) {
+  if (!reference_.has(Role::kHiddenChoices) && !candidate_.has(Role::kHiddenChoices)) {
+    return;  // nearly every program, and the edges of a large trace are many
+  }
   for (const Trace* trace : {&reference, &candidate}) {
     for (const auto& [input, producers] : RecordedProducers(*trace)) {
       if (!hides(input.path)) {

@@ -54,6 +54,12 @@ TEST(ModelVocabulary, FindsNumbersOfLayersAndWhatLiesBelowExperts) {
   EXPECT_FALSE(usual.is_below(Role::kExperts, "decoder.layers.1.mlp.experts"));
 }
 
+TEST(ModelVocabulary, HasARoleOnlyWhereNamesAreUsualOrGiven) {
+  EXPECT_TRUE(ModelVocabulary().has(Role::kAttention));
+  EXPECT_FALSE(ModelVocabulary().has(Role::kHiddenChoices));
+  EXPECT_TRUE(ModelVocabulary(Section{{"hidden_choices", "layers.0"}}).has(Role::kHiddenChoices));
+}
+
 TEST(ModelVocabulary, TakesTheLargestAxisOfARole) {
   Layout layout;
   layout.world_size = 8;
