@@ -99,7 +99,8 @@ inline constexpr std::array kOperatorRows = {
               AllowanceScope::kForced,
               "unrecorded-addends",
               "The squared scale of a main gradient whose addends were not recorded grows by one "
-              "rounding of the parameter's type.",
+              "rounding of the parameter's type, and by what ranks with the same samples round "
+              "when they add up gradients of their tokens or heads.",
               "FSDP2 reduces gradients before anyone sees them.",
               "./dev fuzz-layouts 10 9101 --precision bf16 --keep-clean DIR"},
     LedgerRow{Allowance::kClippingNorm,

@@ -11,6 +11,14 @@
 // product), the first term is (u_p ||c||)^2 with u_p of the parameter's type, and p is the
 // data-parallel size. In F32 and F64 the second term is negligible.
 //
+// Ranks with the same samples add up gradients, too, if each has its own tokens or heads (a norm's
+// weight under sequence parallelism). Where no addends are recorded, q ranks of such a group that
+// hold the same main grad, but have different gradients of the module's output, round their sum in
+// the type of these gradients. It may be lower than that of the parameter, which FSDP2's mixed
+// precision casts:
+//
+//   e^2 grows by u_g^2 (q - 1) ||c||^2
+//
 // Thread-safety: immutable.
 #pragma once
 
@@ -41,8 +49,15 @@ class GradientSums {
     int ranks = 1;
     double squared = 0.0;  // sum of ||v_i||^2
   };
-  std::map<std::pair<std::int64_t, std::string>, Addends> addends_;  // by step and path
-  std::map<std::string, ElementType> parameters_;                    // by path
+  using Key = std::pair<std::int64_t, std::string>;  // step and path
+  // u_g^2 (q - 1) of a parameter whose addends nobody recorded.
+  [[nodiscard]] double squared_among_copies(const TensorId& id) const;
+
+  std::map<Key, Addends> addends_;
+  std::map<std::string, ElementType> parameters_;  // by path
+  std::map<Key, int> copies_;  // of a main grad, on ranks that have the same samples
+  // Of modules whose gradient of the output differs between such ranks.
+  std::map<Key, ElementType> cut_gradients_;
   int data_parallel_ = 1;
   Allowances allowances_;
 };

@@ -211,11 +211,14 @@ class ModuleHooks:
             if not is_traced(tensor):
                 return tensor
             slot += 1
+            inner = converted[number] if converted else None
             # Next to what a module computes, it may hand on what it got, the same tensor or a view: whether
-            # such a tensor's gradient has a part of other modules, no two programs agree on.
+            # such a tensor's gradient has a part of other modules, no two programs agree on. Its values, they do:
+            # where one program hands it on, another one may redistribute it.
             if slot > 0 and handed_through and _place_of(tensor) in handed_through:
+                self._record(site, role, slot, tensor.detach(), inner)
                 return tensor
-            return self._record(site, role, slot, tensor, converted[number] if converted else None)
+            return self._record(site, role, slot, tensor, inner)
 
         return map_tensors(tree, visit)
 

@@ -29,6 +29,7 @@ using testing::kFirst;
 using testing::kSecond;
 using testing::noise_row;
 using testing::off;
+using testing::part;
 using testing::scaled;
 using testing::TemporaryDirectory;
 using testing::Tensor;
@@ -425,6 +426,39 @@ TEST_F(OperatorCheckTest, RanksOfADataParallelAxisOfAnyNameRoundTheirSum) {
   // Ranks that do not add up gradients are no reason for a rounding.
   EXPECT_EQ(status("other", "tp", {}), Status::kDiverged);
   EXPECT_EQ(status("no-longer-usual", "dp", {{"data_parallel", "replicas"}}), Status::kDiverged);
+}
+
+// Symptom: a clean run of torchtitan in mixed precision alarmed at tp 4, R 2.26: parameters and
+// main grads are F32, but FSDP2 hands BF16 gradients of norms' weights to the sum over tp.
+TEST_F(OperatorCheckTest, RanksWithTheSameSamplesRoundTheirSumInTheTypeOfTheGradients) {
+  const auto structure = [&](const std::string& name, ElementType computed, bool is_cut) {
+    const auto build = [&](const std::string& pass, int ranks) {
+      TraceBuilder builder(folder_ / (name + pass), pass, ranks, "tp");
+      builder.add_everywhere({"s0/param/a.weight/0", second_, kType});
+      for (int rank = 0; rank < ranks; ++rank) {
+        const std::vector<double> whole = wavy(16);
+        const auto first = whole.begin() + (is_cut ? 16 / ranks * rank : 0);
+        const std::vector<double> own(first, is_cut ? first + 16 / ranks : whole.end());
+        builder.add(rank,
+                    {"s0/m0/grad_output/a/0",
+                     own,
+                     computed,
+                     {},
+                     is_cut ? part(16, rank, ranks) : Placement{}});
+      }
+      builder.add_everywhere({"s0/main_grad/a.weight/0", second_, kType});
+      return builder.write();
+    };
+    const ForcedTraces forced{build("wide", 1), build("native", 1)};
+    const Trace candidate = build("candidate", 4);
+    const std::vector<Match> matches = match(forced.wide, candidate);
+    const Match& last = matches.back();
+    const auto found = OperatorCheck(forced, candidate).compare(last, merge(last.candidate));
+    return found->structure / found->norm / rounding_error(ElementType::kBF16);
+  };
+  EXPECT_NEAR(structure("cut", ElementType::kBF16, true), std::sqrt(3.0), 0.01);
+  EXPECT_NEAR(structure("copied", ElementType::kBF16, false), 0.0, 0.01) << "nothing is added up";
+  EXPECT_NEAR(structure("wide", ElementType::kF32, true), 0.0, 0.01);
 }
 
 // Symptom: a clean run with norms of queries and keys alarmed in BF16: the gradient of a bias of 16
