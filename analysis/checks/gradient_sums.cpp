@@ -36,22 +36,22 @@ GradientSums::GradientSums(const Trace& candidate, const Limits& limits)
       const Samples samples = samples_of(file.layout(), vocabulary);
       for (const Record& record : file.records()) {
         const TensorId& id = record.id;
-        const Key key{id.step, id.path};
         if (id.kind == Kind::kParam) {
           parameters_.emplace(id.path, record.type);
         } else if (id.kind == Kind::kParamGrad) {
-          Addends& addends = addends_[key];
+          Addends& addends = addends_[{id.step, id.path}];
           const double norm = record.norm * record.placement.scale;
           addends.ranks = std::max(addends.ranks, record.placement.partial_count);
           addends.squared += norm * norm;
         } else if (id.kind == Kind::kMainGrad) {
+          const Key key{id.step, id.path};
           int& largest = copies_[key];
           largest = std::max(largest, ++copies[{key, samples, record.digest}]);
         } else if (id.kind == Kind::kGradOutput && id.slot == 0) {
           const auto [found, is_new] =
               first.try_emplace({id.step, id.microbatch, id.path, samples}, record.digest);
           if (!is_new && found->second != record.digest) {
-            cut_gradients_.emplace(key, record.type);
+            cut_gradients_.emplace(Key{id.step, id.path}, record.type);
           }
         }
       }

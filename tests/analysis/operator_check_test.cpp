@@ -66,6 +66,18 @@ class OperatorCheckTest : public ::testing::Test {
     return diff(reference, candidate, options);
   }
 
+  // What e grants the last tensor of a candidate on four ranks, in roundings of its norm to BF16.
+  // `build(pass, ranks)` writes a trace.
+  template <typename Build>
+  static double roundings_of_sums(const Build& build) {
+    const ForcedTraces forced{build("wide", 1), build("native", 1)};
+    const Trace candidate = build("candidate", 4);
+    const std::vector<Match> matches = match(forced.wide, candidate);
+    const Match& last = matches.back();
+    const auto found = OperatorCheck(forced, candidate).compare(last, merge(last.candidate));
+    return found->structure / found->norm / rounding_error(ElementType::kBF16);
+  }
+
   static constexpr ElementType kType = ElementType::kF32;  // exact enough to plant errors
   const std::vector<double> first_ = wavy(kForcedElements, 0.3);
   const std::vector<double> second_ = wavy(kForcedElements, 0.7);
@@ -387,12 +399,7 @@ TEST_F(OperatorCheckTest, MainGradsInBf16RoundWhatRanksAddUp) {
       builder.add_everywhere({grad, second_, type});
       return builder.write();
     };
-    const ForcedTraces forced{build("wide", 1), build("native", 1)};
-    const Trace candidate = build("candidate", 4);
-    const std::vector<Match> matches = match(forced.wide, candidate);
-    const Match& last = matches.back();
-    const auto found = OperatorCheck(forced, candidate).compare(last, merge(last.candidate));
-    return found->structure / found->norm / rounding_error(ElementType::kBF16);
+    return roundings_of_sums(build);
   };
   // Four addends of half the norm each, three sums.
   EXPECT_NEAR(structure("seen", ElementType::kBF16, true), std::sqrt(4.0 / 4.0 + 3.0), 0.01);
@@ -449,12 +456,7 @@ TEST_F(OperatorCheckTest, RanksWithTheSameSamplesRoundTheirSumInTheTypeOfTheGrad
       builder.add_everywhere({"s0/main_grad/a.weight/0", second_, kType});
       return builder.write();
     };
-    const ForcedTraces forced{build("wide", 1), build("native", 1)};
-    const Trace candidate = build("candidate", 4);
-    const std::vector<Match> matches = match(forced.wide, candidate);
-    const Match& last = matches.back();
-    const auto found = OperatorCheck(forced, candidate).compare(last, merge(last.candidate));
-    return found->structure / found->norm / rounding_error(ElementType::kBF16);
+    return roundings_of_sums(build);
   };
   EXPECT_NEAR(structure("cut", ElementType::kBF16, true), std::sqrt(3.0), 0.01);
   EXPECT_NEAR(structure("copied", ElementType::kBF16, false), 0.0, 0.01) << "nothing is added up";
