@@ -25,14 +25,14 @@ def _rooms(root: Path, graph: Graph, room_of: Callable[[str], str]) -> list[str]
         if source != target:
             below[source][target] += 1
     total: Counter[str] = Counter()
-    lines = [f"{'room':24} {'files':>5} {'lines':>6} {'code':>6}  includes (how often)"]
+    lines = [f"{'room':32} {'files':>5} {'lines':>6} {'code':>6}  includes (how often)"]
     for room, paths in sorted(members.items()):
         count = sum(sources.read(root, path).count("\n") for path in paths)
         code = sum(sources.code_lines(root, path) for path in paths)
         arrows = ", ".join(f"{target} {times}" for target, times in below[room].most_common())
-        lines.append(f"{room:24} {len(paths):5} {count:6} {code:6}  {arrows}".rstrip())
+        lines.append(f"{room:32} {len(paths):5} {count:6} {code:6}  {arrows}".rstrip())
         total += Counter(files=len(paths), lines=count, code=code)
-    return [*lines, f"{'all':24} {total['files']:5} {total['lines']:6} {total['code']:6}"]
+    return [*lines, f"{'all':32} {total['files']:5} {total['lines']:6} {total['code']:6}"]
 
 
 def _extremes(root: Path) -> list[str]:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Fails on a circle of includes or imports, and on one that goes against the declared direction.
+"""Fails on a circle of includes, on one against the declared direction, and on a folder that has none.
 
-    .ci/layers.py          names every circle and every wrong arrow
+    .ci/layers.py          names every circle, every wrong arrow and every folder that is no room
     .ci/layers.py --map    prints the rooms, what they include, and the largest of their parts
 
-A room is a folder of the table below, with its sub-folders. A module is a header with the source of the same
-name. A public header belongs to the room of its source; one without a source is looked through, as if its
-own includes stood in the file that includes it.
+A room is a folder of the table below. A module is a header with the source of the same name. A public header
+belongs to the room of its source; one without a source is looked through, as if its own includes stood in
+the file that includes it.
 """
 
 from __future__ import annotations
@@ -21,67 +21,62 @@ import sources
 from include_graph import Arrow, Graph
 
 # Each room and those directly below it. A room may use its own files, these rooms, and all that they may
-# use. "include" stands for the public headers, "trace" for all rooms of trace/.
+# use. "include" stands for the public headers. The link lines of the CMakeLists.txt name the same arrows.
 BELOW = {
-    "trace": "trace/merge trace/sums",
     "trace/merge": "trace/file",
     "trace/file": "trace/place",
     "trace/place": "trace/base",
     "trace/sums": "trace/kernels",
     "trace/kernels": "trace/base",
     "trace/base": "",
-    "hooks": "hooks/session",
     "hooks/session": "hooks/capture",
     "hooks/capture": "hooks/replace hooks/nudge hooks/write",
-    "hooks/replace": "hooks/base",
+    "hooks/replace": "hooks/base trace/merge",
     "hooks/nudge": "hooks/device",
-    "hooks/write": "hooks/base",
-    "hooks/device": "hooks/base",
-    "hooks/base": "trace",
-    "analysis/cli": "analysis",
-    "analysis": "analysis/causes analysis/checks analysis/reports analysis/infer analysis/guess analysis/timeline",
+    "hooks/write": "hooks/base trace/merge",
+    "hooks/device": "hooks/base hooks/device/cuda",
+    "hooks/device/cuda": "trace/kernels",
+    "hooks/base": "trace/place trace/sums",
+    "analysis/cli/commands": "analysis/cli/options",
+    "analysis/cli/options": "analysis/cli/run",
+    "analysis/cli/run": "analysis analysis/gate analysis/guess analysis/infer analysis/timeline "
+    "analysis/zoom",
+    "analysis": "analysis/causes analysis/reports analysis/rename",
     "analysis/causes": "analysis/checks",
     "analysis/checks": "analysis/bounds",
     "analysis/bounds": "analysis/align",
+    "analysis/gate": "analysis/reports analysis/align",
     "analysis/infer": "analysis/align",
     "analysis/guess": "analysis/rename",
     "analysis/rename": "analysis/align",
     "analysis/timeline": "analysis/align",
+    "analysis/zoom": "analysis/align",
     "analysis/align": "analysis/findings",
     "analysis/reports": "analysis/findings",
-    "analysis/findings": "trace",
+    "analysis/findings": "trace/merge trace/sums",
     "reference": "include",
+    "examples/megatron_mini/program": "examples/megatron_mini/faults",
+    "examples/megatron_mini/faults": "examples/megatron_mini",
     "examples/megatron_mini": "include",
     "examples/first_trace": "include",
+    "python/ttrace/imports": "python/ttrace",
     "python/ttrace": "python/ttrace/programs",
     "python/ttrace/programs": "python/ttrace/base",
     "python/ttrace/base": "",
 }
 
-# A folder is judged once its lowest room exists.
-LOWEST = {
-    "trace": "trace/base",
-    "hooks": "hooks/base",
-    "analysis": "analysis/findings",
-    "python": "python/ttrace/base",
-}
+# These rooms include their sub-folders.
+WITH_SUBFOLDERS = ("analysis/causes",)
 
 # Folders that must not include LibTorch.
 WITHOUT_TORCH = ("trace", "analysis")
 TORCH = ("torch", "ATen", "c10")
 
-# These circles exist today and are being opened. Each line names the modules or folders of one circle,
-# without their paths. Nobody may add one, and whoever takes a module out of its circle deletes its name.
-KNOWN_CIRCLES: list[str] = []
-
 
 def room_of(path: str) -> str:
-    """The longest folder of the table that holds `path`; the file's own folder where none does."""
-    parts = path.split("/")[:-1]
-    for count in range(len(parts), 0, -1):
-        if "/".join(parts[:count]) in BELOW:
-            return "/".join(parts[:count])
-    return "/".join(parts)
+    """The folder of `path`, or the room that includes this folder."""
+    folder = path.rpartition("/")[0]
+    return next((room for room in WITH_SUBFOLDERS if folder.startswith(room + "/")), folder)
 
 
 def may_use(room: str) -> set[str]:
@@ -96,28 +91,26 @@ def may_use(room: str) -> set[str]:
     return found
 
 
-def wrong_arrow(root: Path, arrow: Arrow) -> str | None:
+def unknown_rooms(graph: Graph) -> list[str]:
+    """A sentence for every folder with sources that no row of the table judges."""
+    rooms = {room_of(path) for path in graph.paths if not path.startswith("include/")}
+    return [f"{room} is no room; add it to BELOW in .ci/layers.py" for room in sorted(rooms - BELOW.keys())]
+
+
+def wrong_arrow(arrow: Arrow) -> str | None:
     """What is wrong with an include, or None."""
     source, target = room_of(arrow.source_place), room_of(arrow.target_place)
     if source == target or source not in BELOW:
         return None
     allowed = may_use(source)
     is_public = "include" in allowed and arrow.target.startswith("include/")
-    if target in allowed or is_public or not _is_judged(root, source, target):
+    if target in allowed or is_public:
         return None
     return f"{arrow}; {source} may use {', '.join(sorted(allowed)) or 'no other room'}, but not {target}"
 
 
-def _is_judged(root: Path, source: str, target: str) -> bool:
-    """Arrows between two top-level folders always are; inside of one, once its rooms exist."""
-    top = source.split("/")[0]
-    if top != target.split("/")[0] or top not in LOWEST:
-        return True
-    return (root / LOWEST[top]).is_dir()
-
-
-def wrong_directions(root: Path, graph: Graph) -> list[str]:
-    found = [wrong_arrow(root, arrow) for arrow in graph.arrows]
+def wrong_directions(graph: Graph) -> list[str]:
+    found = [wrong_arrow(arrow) for arrow in graph.arrows]
     found += [
         f"{path}:{line} includes <{name}>; {graph.place(path).split('/')[0]}/ must not use LibTorch"
         for path, line, name in graph.external
@@ -132,23 +125,12 @@ def wrong_directions(root: Path, graph: Graph) -> list[str]:
 
 
 def circles(graph: Graph) -> list[str]:
-    """A sentence for every circle of files, modules and folders that is not known."""
-    known = [set(line.split()) for line in KNOWN_CIRCLES]
-    seen: list[set[str]] = [set() for _ in known]
-    found = []
-    for level, arrows in graph.levels().items():
-        for members, cycle in include_graph.circles(arrows):
-            names = {member.split("/")[-1] for member in members}
-            excused = [n for n, names_known in enumerate(known) if names <= names_known and level != "file"]
-            for number in excused[:1]:
-                seen[number] |= names
-            if not excused:
-                found.append(f"circle of {level}s {', '.join(members)}: {' -> '.join(map(str, cycle))}")
-    for names_known, names in zip(known, seen):
-        if names != names_known:
-            gone = " ".join(sorted(names_known - names))
-            found.append(f"no longer in a circle: {gone}; delete it from KNOWN_CIRCLES in .ci/layers.py")
-    return found
+    """A sentence for every circle of files, modules and folders."""
+    return [
+        f"circle of {level}s {', '.join(members)}: {' -> '.join(map(str, cycle))}"
+        for level, arrows in graph.levels().items()
+        for members, cycle in include_graph.circles(arrows)
+    ]
 
 
 def main() -> int:
@@ -160,9 +142,8 @@ def main() -> int:
     if arguments.map:
         print(house_map.text(arguments.root, graph, room_of))
         return 0
-    return sources.finish(
-        "layers", graph.unresolved + circles(graph) + wrong_directions(arguments.root, graph)
-    )
+    offences = graph.unresolved + unknown_rooms(graph) + circles(graph) + wrong_directions(graph)
+    return sources.finish("layers", offences)
 
 
 if __name__ == "__main__":

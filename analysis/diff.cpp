@@ -1,6 +1,7 @@
 #include "analysis/diff.h"
 
 #include "analysis/align/compatibility.h"
+#include "analysis/align/index_by_id.h"
 #include "analysis/align/machine.h"
 #include "analysis/align/matching.h"
 #include "analysis/align/model_numbers.h"
@@ -17,9 +18,8 @@
 #include "analysis/checks/excuses.h"
 #include "analysis/checks/golden_check.h"
 #include "analysis/checks/judge.h"
-#include "analysis/checks/loss_check.h"
-#include "analysis/checks/norm_check.h"
 #include "analysis/checks/one_sided.h"
+#include "analysis/checks/summary_checks.h"
 #include "analysis/findings/notes.h"
 #include "analysis/findings/wording.h"
 #include "analysis/rename/rename.h"
@@ -109,15 +109,21 @@ struct Task {
 std::vector<Task> plan(const std::vector<Match>& matches,
                        const Judge& judge,
                        const DiffOptions& options,
-                       std::vector<std::string>& warnings) {
+                       Report& report) {
   Selection selection = options.selection;  // copies: they count what they apply to
   ToleranceRules tolerance = options.tolerance;
   std::vector<Task> tasks;
   for (std::size_t i = 0; i < matches.size(); ++i) {
-    if (judge.judges(i) && selection.wants(matches[i].id, matches[i].candidate)) {
+    if (!judge.judges(i)) {
+      continue;
+    }
+    if (selection.wants(matches[i].id, matches[i].candidate)) {
       tasks.push_back({i, tolerance.of(matches[i].id)});
+    } else {
+      ++report.left_out;
     }
   }
+  std::vector<std::string>& warnings = report.warnings;
   warnings = selection.unused();
   const std::vector<std::string> unused = tolerance.unused();
   warnings.insert(warnings.end(), unused.begin(), unused.end());
@@ -247,47 +253,31 @@ Report described(const Trace& reference, const Trace& candidate, const DiffOptio
 }
 
 // The checks that use other passes of the reference.
-class Checks {
- public:
-  Checks(const Report& report,
-         const DiffOptions& options,
-         const Trace& candidate,
-         std::span<const Match> matches,
-         const Limits& limits) {
-    if (report.has_residuals) {
-      operators_.emplace(*options.forced, candidate, limits);
-    }
-    if (report.has_golden) {
-      golden_.emplace(*options.golden, report.reference.manifest.precision, options.allowances);
-    }
-    if (report.is_dyadic) {
-      exact_.emplace(*options.golden, matches);
-    }
+OtherPasses other_passes(const Report& report,
+                         const DiffOptions& options,
+                         const Trace& candidate,
+                         std::span<const Match> matches,
+                         const Limits& limits) {
+  OtherPasses passes;
+  if (report.has_residuals) {
+    passes.operators.emplace(*options.forced, candidate, limits);
   }
-  [[nodiscard]] OtherPasses passes() const {
-    return {.operators = operators_ ? &*operators_ : nullptr,
-            .golden = golden_ ? &*golden_ : nullptr,
-            .exact = exact_ ? &*exact_ : nullptr};
+  if (report.has_golden) {
+    passes.golden.emplace(*options.golden, report.reference.manifest.precision, options.allowances);
   }
-
- private:
-  std::optional<OperatorCheck> operators_;
-  std::optional<GoldenCheck> golden_;
-  std::optional<ExactCheck> exact_;
-};
+  if (report.is_dyadic) {
+    passes.exact.emplace(*options.golden, matches);
+  }
+  return passes;
+}
 
 void list_unmatched(std::span<const Match> matches, Report& report) {
-  std::set<TensorId> missing;
+  const IndexById<const Match> by_id(matches);
+  std::vector<const Match*> unmatched;
   for (const TensorVerdict& tensor : report.tensors) {
     if (!tensor.allowed() && (tensor.status() == Status::kMissingInCandidate ||
                               tensor.status() == Status::kMissingInReference)) {
-      missing.insert(tensor.id);
-    }
-  }
-  std::vector<const Match*> unmatched;
-  for (const Match& match : matches) {
-    if (missing.contains(match.id)) {
-      unmatched.push_back(&match);
+      unmatched.push_back(by_id.find(tensor.id));
     }
   }
   const auto in_candidate =
@@ -358,7 +348,8 @@ void add_excuses(std::span<const Match> matches, const DiffOptions& options, Rep
        [&] {
          add(one_sided(matches,
                        tensors,
-                       {report.reference.manifest.untraced, report.candidate.manifest.untraced}));
+                       report.reference.manifest.untraced,
+                       report.candidate.manifest.untraced));
        },
        [&] {
          add(permitted(tensors, {options.allow_missing, options.allow_failed}));
@@ -395,16 +386,6 @@ void connect(const Trace& reference,
   }
   list_unmatched(matches, report);
   find_roots(matches, options.forced, candidate, heads_of(reference, candidate), report);
-}
-
-Limits limits_of(const DiffOptions& options) {
-  Limits limits(options.allowances);
-  if (options.calibration) {
-    for (const CalibratedLimit& entry : options.calibration->table) {
-      limits.calibrate(entry.key, entry.limit);
-    }
-  }
-  return limits;
 }
 
 NoiseTotals noise_of(const Trace& reference) {
@@ -444,7 +425,8 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   if (same_precision) {
     report.noise_coverage = coverage_of(noise, matches);
   }
-  const Limits limits = limits_of(options);
+  const Limits limits = options.calibration ? options.calibration->limits(options.allowances)
+                                            : Limits(options.allowances);
   const Bounds bounds(noise,
                       coarser(coarsest_type(reference), coarsest_type(candidate)),
                       same_precision,
@@ -455,17 +437,15 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
       interrupted_steps("reference", reference, options.selection, report.lacking);
   interruptions.candidate =
       interrupted_steps("candidate", candidate, options.selection, report.lacking);
-  const Checks checks(report, options, candidate, matches, limits);
   const Judge judge(matches,
                     bounds,
                     {.same_precision = same_precision,
                      .interruptions = std::move(interruptions),
                      .heads = heads_of(reference, candidate),
-                     .others = checks.passes(),
+                     .others = other_passes(report, options, candidate, matches, limits),
                      .allowances = options.allowances,
                      .shuffle = options.shuffle});
-  const std::vector<Task> tasks = plan(matches, judge, options, report.warnings);
-  report.left_out = judge.count() - tasks.size();
+  const std::vector<Task> tasks = plan(matches, judge, options, report);
   report.tensors = judge_all(judge, tasks, options);
   connect(reference, candidate, matches, options, report);
   return report;

@@ -19,6 +19,14 @@ bool IdPattern::matches(const std::string& id) {
   return found;
 }
 
+std::vector<IdPattern> id_patterns(const std::string& option, std::span<const std::string> texts) {
+  std::vector<IdPattern> patterns;
+  for (const std::string& text : texts) {
+    patterns.emplace_back(option, text);
+  }
+  return patterns;
+}
+
 bool any_found_in(std::span<IdPattern> patterns, const std::string& id) {
   bool any = false;
   for (IdPattern& pattern : patterns) {

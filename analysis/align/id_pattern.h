@@ -35,6 +35,10 @@ class IdPattern {
   bool used_ = false;
 };
 
+// One for each of `texts`, all of them with the same option.
+[[nodiscard]] std::vector<IdPattern> id_patterns(const std::string& option,
+                                                 std::span<const std::string> texts);
+
 // Whether any pattern is found in `id`. Tries all of them, so that each records whether it applies.
 [[nodiscard]] bool any_found_in(std::span<IdPattern> patterns, const std::string& id);
 

@@ -1,9 +1,11 @@
 #include "analysis/align/matching.h"
 
+#include "analysis/align/index_by_id.h"
 #include "trace/base/tensor_id_hash.h"
 #include "trace/merge/routing.h"
 
 #include <algorithm>
+#include <compare>
 #include <functional>
 #include <limits>
 #include <map>
@@ -21,10 +23,7 @@ struct Place {
   int rank = 0;
   std::uint64_t own_order = 0;
 
-  bool operator<(const Place& other) const {
-    return std::tie(step, order, in_reference, rank, own_order) <
-           std::tie(other.step, other.order, other.in_reference, other.rank, other.own_order);
-  }
+  auto operator<=>(const Place&) const = default;
 };
 
 struct Entry {
@@ -64,10 +63,8 @@ class Entries {
 
 std::size_t count_records(const Trace& trace) {
   std::size_t count = 0;
-  for (const StepTrace& step : trace.steps()) {
-    for (const RankFile& rank : step.ranks) {
-      count += rank.records().size();
-    }
+  for (const RankFile& file : trace.files()) {
+    count += file.records().size();
   }
   return count;
 }
@@ -96,9 +93,7 @@ std::vector<const Record*> by_order(const RankFile& file) {
   for (const Record& record : file.records()) {
     records.push_back(&record);
   }
-  std::stable_sort(records.begin(), records.end(), [](const Record* left, const Record* right) {
-    return left->order < right->order;
-  });
+  std::ranges::stable_sort(records, {}, &Record::order);
   return records;
 }
 
@@ -119,10 +114,6 @@ void add_candidate_rank(const RankFile& file, int rank, Place next, Entries& ent
     }
     entry->match.candidate.push_back({rank, *record, file.bytes(**record)});
   }
-}
-
-bool is_choices(const TensorId& id) {
-  return id.kind == Kind::kRouting && id.slot == kChoicesSlot;
 }
 
 // Where choices of experts stand in the list, by the module around the router.
@@ -166,17 +157,17 @@ void link(std::vector<Match>& matches) {
   if (!any) {
     return;
   }
-  std::map<TensorId, std::size_t> positions;
+  const IndexById<const Match> by_id(matches);
   ChoicesByModule choices;
   for (std::size_t i = 0; i < matches.size(); ++i) {
-    positions.emplace(matches[i].id, i);
     if (is_choices(matches[i].id) && !matches[i].id.recompute) {
       choices.add(matches[i].id, i);
     }
   }
   const auto find = [&](const TensorId& id) {
-    const auto found = positions.find(id);
-    return found == positions.end() ? std::nullopt : std::optional(found->second);
+    const Match* const found = by_id.find(id);
+    return found == nullptr ? std::nullopt
+                            : std::optional(static_cast<std::size_t>(found - matches.data()));
   };
   for (Match& match : matches) {
     TensorId other = match.id;

@@ -53,6 +53,14 @@ bool ModelVocabulary::differ_in_number(Role role,
          one->after == two->after;
 }
 
+bool ModelVocabulary::differ_in_number(Role role,
+                                       const TensorId& left,
+                                       const TensorId& right) const {
+  TensorId same = left;
+  same.path = right.path;
+  return same == right && differ_in_number(role, left.path, right.path);
+}
+
 int ModelVocabulary::axis_size(Role role, const Layout& layout) const {
   int size = 1;
   for (const Axis& axis : layout.axes) {

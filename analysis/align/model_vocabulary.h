@@ -49,6 +49,8 @@ class ModelVocabulary {
   [[nodiscard]] bool differ_in_number(Role role,
                                       std::string_view left,
                                       std::string_view right) const;
+  // Whether the ids differ only in that number in their paths.
+  [[nodiscard]] bool differ_in_number(Role role, const TensorId& left, const TensorId& right) const;
   // Size of the layout's largest axis of the role; 1 if it has none.
   [[nodiscard]] int axis_size(Role role, const Layout& layout) const;
 

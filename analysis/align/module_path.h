@@ -1,4 +1,4 @@
-// Names of modules and of their parameters.
+// Names of modules and of their parameters, and the records that stand at one place.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -20,11 +20,19 @@ namespace ttrace {
 // Whether the path is that of the module, or of something inside it. Everything is inside the empty
 // path, the whole model.
 [[nodiscard]] bool lies_in(const std::string& path, const std::string& module);
+// The paths of the modules around `path`, the innermost first.
+[[nodiscard]] std::vector<std::string> outer_paths(std::string path);
 // The path with a star in the place of every number: "decoder.layers.*".
 [[nodiscard]] std::string pattern_of(std::string_view path);
 
 // The parameters `module`.weight and `module`.bias at the beginning of a step.
 [[nodiscard]] TensorId weight_id(std::int64_t step, const std::string& module);
 [[nodiscard]] TensorId bias_id(std::int64_t step, const std::string& module);
+
+// The record of another kind at the same place.
+[[nodiscard]] TensorId as_kind(TensorId id, Kind kind);
+// Whether it is what a module took or returned in a forward that did not run again in backward.
+[[nodiscard]] bool is_first_forward(const TensorId& id);
+[[nodiscard]] bool same_microbatch(const TensorId& left, const TensorId& right);
 
 }  // namespace ttrace

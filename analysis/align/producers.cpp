@@ -3,13 +3,9 @@
 namespace ttrace {
 
 RecordedProducers::RecordedProducers(const Trace& trace) {
-  for (const StepTrace& step : trace.steps()) {
-    for (const RankFile& file : step.ranks) {
-      for (const Edge& edge : file.edges()) {
-        by_input_[edge.consumer].emplace(file.layout().rank, edge.producer);
-      }
-    }
-  }
+  for_each_edge(trace, [&](int rank, const Edge& edge) {
+    by_input_[edge.consumer].emplace(rank, edge.producer);
+  });
 }
 
 const std::map<int, TensorId>& RecordedProducers::of(const TensorId& input) const {

@@ -1,10 +1,11 @@
 // What fed the modules of a trace: the outputs whose very memory they took, from the recorded
 // edges.
 //
-// Thread-safety: immutable after construction.
+// Thread-safety: immutable after construction; a free function without shared state.
 #pragma once
 
 #include "trace/base/tensor_id_hash.h"
+#include "trace/file/edge.h"
 #include "trace/file/trace_reader.h"
 
 #include <ttrace/tensor_id.h>
@@ -13,6 +14,16 @@
 #include <unordered_map>
 
 namespace ttrace {
+
+// Calls use(rank, edge) for every recorded edge.
+template <class Use>
+void for_each_edge(const Trace& trace, Use&& use) {
+  for (const RankFile& file : trace.files()) {
+    for (const Edge& edge : file.edges()) {
+      use(file.layout().rank, edge);
+    }
+  }
+}
 
 class RecordedProducers {
  public:

@@ -8,6 +8,10 @@ bool Selection::wants_step(std::int64_t step) const {
   return !rules_.steps || (step >= rules_.steps->first && step < rules_.steps->last);
 }
 
+bool Selection::wants_rank(int rank) const {
+  return rules_.ranks.empty() || rules_.ranks.contains(rank);
+}
+
 // Every rule is tried, whatever the others return, so that unused() is right.
 bool Selection::wants(const TensorId& id, std::span<const Shard> shards) {
   const bool by_text = !rules_.filters.empty() || !rules_.excludes.empty();
@@ -16,25 +20,15 @@ bool Selection::wants(const TensorId& id, std::span<const Shard> shards) {
   wanted = !any_found_in(rules_.excludes, text) && wanted;
   const bool step = wants_step(id.step);
   seen_step_ = seen_step_ || step;
-  wanted = wanted && step;
-  if (!rules_.kinds.empty()) {
-    const bool kind = rules_.kinds.contains(id.kind);
-    if (kind) {
-      seen_kinds_.insert(id.kind);
+  seen_kinds_.insert(id.kind);
+  bool held = rules_.ranks.empty();
+  for (const Shard& shard : shards) {
+    if (rules_.ranks.contains(shard.rank)) {
+      seen_ranks_.insert(shard.rank);
+      held = true;
     }
-    wanted = wanted && kind;
   }
-  if (!rules_.ranks.empty()) {
-    bool held = false;
-    for (const Shard& shard : shards) {
-      if (rules_.ranks.contains(shard.rank)) {
-        seen_ranks_.insert(shard.rank);
-        held = true;
-      }
-    }
-    wanted = wanted && held;
-  }
-  return wanted;
+  return wanted && step && held && (rules_.kinds.empty() || rules_.kinds.contains(id.kind));
 }
 
 std::vector<std::string> Selection::unused() const {

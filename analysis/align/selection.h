@@ -35,6 +35,7 @@ class Selection {
   explicit Selection(SelectionRules rules) : rules_(std::move(rules)) {}
 
   [[nodiscard]] bool wants_step(std::int64_t step) const;
+  [[nodiscard]] bool wants_rank(int rank) const;
   // `shards`: what recorded it, on the side whose ranks are meant.
   [[nodiscard]] bool wants(const TensorId& id, std::span<const Shard> shards);
 
@@ -43,8 +44,8 @@ class Selection {
 
  private:
   SelectionRules rules_;
-  std::set<Kind> seen_kinds_;  // of those asked for
-  std::set<int> seen_ranks_;
+  std::set<Kind> seen_kinds_;
+  std::set<int> seen_ranks_;  // of those asked for
   bool seen_step_ = false;
 };
 

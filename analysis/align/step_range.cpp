@@ -1,37 +1,29 @@
 #include "analysis/align/step_range.h"
 
+#include "trace/base/parse_integer.h"
+
 #include <ttrace/error.h>
 
 #include <fmt/core.h>
 
-#include <charconv>
+#include <string_view>
 
 namespace ttrace {
-namespace {
-
-bool read(std::string_view text, std::int64_t& value) {
-  const char* end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, value);
-  return result.ec == std::errc{} && result.ptr == end;
-}
-
-}  // namespace
 
 StepRange parse_steps(const std::string& text) {
-  const std::size_t colon = text.find(':');
-  StepRange steps;
-  bool good = read(std::string_view(text).substr(0, colon), steps.first);
-  if (colon == std::string::npos) {
-    steps.last = steps.first + 1;
-  } else {
-    good = good && read(std::string_view(text).substr(colon + 1), steps.last);
-  }
+  constexpr std::int64_t kWrong = -1;
+  const std::string_view view = text;
+  const std::size_t colon = view.find(':');
+  const auto first = parse_number<std::int64_t>(view.substr(0, colon)).value_or(kWrong);
+  const auto last = colon == view.npos
+                        ? first + 1
+                        : parse_number<std::int64_t>(view.substr(colon + 1)).value_or(kWrong);
   TTRACE_CHECK(
-      good && steps.first >= 0 && steps.last > steps.first,
+      first >= 0 && last > first,
       UsageError,
       fmt::format("--steps is '{}'; it must be FIRST:LAST with 0 <= FIRST < LAST, or one number",
                   text));
-  return steps;
+  return {first, last};
 }
 
 std::string to_string(const StepRange& steps) {

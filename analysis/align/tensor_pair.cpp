@@ -6,15 +6,6 @@
 #include <vector>
 
 namespace ttrace {
-namespace {
-
-const void* at(const void* data, ElementType type, std::int64_t element) {
-  return static_cast<const std::byte*>(data) +
-         static_cast<std::size_t>(element) * element_size(type);
-}
-
-}  // namespace
-
 void for_each_block(const TensorPair& pair, const UsePair& use) {
   constexpr std::int64_t kBlock = 1024;
   const std::int64_t count =
@@ -25,11 +16,11 @@ void for_each_block(const TensorPair& pair, const UsePair& use) {
     const std::int64_t block = std::min(kBlock, count - start);
     const auto size = static_cast<std::size_t>(block);
     to_double(pair.reference_type,
-              at(pair.reference, pair.reference_type, start),
+              advance(pair.reference, pair.reference_type, start),
               block,
               reference.data());
     to_double(pair.candidate_type,
-              at(pair.candidate, pair.candidate_type, start),
+              advance(pair.candidate, pair.candidate_type, start),
               block,
               candidate.data());
     use(std::span(reference).first(size), std::span(candidate).first(size), start);

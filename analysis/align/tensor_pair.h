@@ -5,6 +5,7 @@
 
 #include <ttrace/element_type.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -28,6 +29,14 @@ struct TensorPair {
           reference.bytes.data(),
           candidate.type,
           candidate.bytes.data()};
+}
+
+// Where the element lies that comes that many elements later.
+[[nodiscard]] inline const std::byte* advance(const void* data,
+                                              ElementType type,
+                                              std::int64_t elements) {
+  return static_cast<const std::byte*>(data) +
+         static_cast<std::size_t>(elements) * element_size(type);
 }
 
 // Both sides of a run of elements as doubles. The first element is number `start`.

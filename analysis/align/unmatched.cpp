@@ -30,22 +30,10 @@ double part_distance(const std::string& left, const std::string& right) {
          static_cast<double>(std::max(left.size(), right.size()));
 }
 
-// Edits of whole parts, as edit_distance() counts those of letters.
 double path_distance(const std::vector<std::string>& left, const std::vector<std::string>& right) {
-  std::vector<double> row(right.size() + 1);
-  for (std::size_t j = 0; j <= right.size(); ++j) {
-    row[j] = kPartAdded * static_cast<double>(j);
-  }
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    double diagonal = row[0];
-    row[0] = kPartAdded * static_cast<double>(i + 1);
-    for (std::size_t j = 0; j < right.size(); ++j) {
-      const double replaced = diagonal + part_distance(left[i], right[j]);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + kPartAdded, row[j + 1] + kPartAdded});
-    }
-  }
-  return row.back();
+  return edit_distance(left.size(), right.size(), kPartAdded, [&](std::size_t i, std::size_t j) {
+    return part_distance(left[i], right[j]);
+  });
 }
 
 double shape_distance(const std::vector<std::int64_t>& left,

@@ -45,6 +45,10 @@ bool is_finite(const Values& values) {
       values.data.begin(), values.data.end(), [](double value) { return std::isfinite(value); });
 }
 
+Values values_of(const MergeResult& tensor) {
+  return widen(tensor.type, tensor.shape, tensor.bytes.data());
+}
+
 std::optional<Values> merged_values(std::span<const Shard> shards) {
   if (shards.empty()) {
     return std::nullopt;
@@ -53,7 +57,7 @@ std::optional<Values> merged_values(std::span<const Shard> shards) {
   if (!result.has_tensor()) {
     return std::nullopt;
   }
-  Values values = widen(result.type, result.shape, result.bytes.data());
+  Values values = values_of(result);
   return is_finite(values) ? std::optional(std::move(values)) : std::nullopt;
 }
 
@@ -80,6 +84,26 @@ std::vector<double> values_at(const Values& whole, const Shard& shard) {
   std::vector<double> values(static_cast<std::size_t>(element_count(shard.record->shape)));
   extract(placement, ElementType::kF64, whole.data.data(), values.data());
   return values;
+}
+
+std::optional<std::vector<double>> by_row(Values data, std::span<const std::int64_t> shape) {
+  const std::span<const std::int64_t> rows = shape.first(std::min<std::size_t>(2, shape.size()));
+  const bool is_turned = rows.size() == 2 && data.shape.size() == 2 && data.shape[0] == rows[1] &&
+                         data.shape[1] == rows[0];
+  if (std::ranges::equal(data.shape, shape) ||
+      (!is_turned && std::ranges::equal(data.shape, rows))) {
+    return std::move(data.data);
+  }
+  if (!is_turned) {
+    return std::nullopt;
+  }
+  std::vector<double> turned(data.data.size());
+  const auto rows_of_data = static_cast<std::size_t>(data.shape[0]);
+  const auto columns = static_cast<std::size_t>(data.shape[1]);
+  for (std::size_t i = 0; i < turned.size(); ++i) {
+    turned[i] = data.data[i % rows_of_data * columns + i / rows_of_data];
+  }
+  return turned;
 }
 
 std::vector<int> ranks_holding(std::span<const Shard> shards,

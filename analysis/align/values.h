@@ -31,6 +31,8 @@ struct Values {
 
 [[nodiscard]] bool is_finite(const Values& values);
 
+// Requires: a tensor.
+[[nodiscard]] Values values_of(const MergeResult& tensor);
 // The logical tensor; nothing if no rank recorded it, it is not whole, or NaN and Inf are in it.
 [[nodiscard]] std::optional<Values> merged_values(std::span<const Shard> shards);
 
@@ -42,6 +44,12 @@ struct Values {
 
 // The elements of `whole` that the rank's part covers.
 [[nodiscard]] std::vector<double> values_at(const Values& whole, const Shard& shard);
+
+// What data say of the rows of a tensor of `shape`: `data` as they are where they have that shape,
+// else a number for each index of its first two dimensions. Activations are [s, b, h] where data
+// are [b, s]; losses may have either order. Nothing where data fit in neither.
+[[nodiscard]] std::optional<std::vector<double>> by_row(Values data,
+                                                        std::span<const std::int64_t> shape);
 
 // The ranks that hold a box of the logical tensor for which `touches` is true.
 [[nodiscard]] std::vector<int> ranks_holding(std::span<const Shard> shards,

@@ -121,7 +121,10 @@ class Allowances {
   [[nodiscard]] bool has(Allowance allowance) const {
     return !removed_.test(static_cast<std::size_t>(allowance));
   }
-  [[nodiscard]] bool has_all() const { return removed_.none(); }
+  // What the row makes of a term: `value`, or `without` where the row is not in force.
+  [[nodiscard]] double granted(Allowance allowance, double value, double without = 0.0) const {
+    return has(allowance) ? value : without;
+  }
   void remove(Allowance allowance) { removed_.set(static_cast<std::size_t>(allowance)); }
 
  private:

@@ -126,10 +126,10 @@ const TensorNoise* Bounds::usable_noise(const TensorId& id, std::string& why) co
 
 Bound Bounds::of_flips(const TensorId& margins, std::int64_t tokens, double largest) const {
   constexpr double kDeviations = 3.2;
-  const double limit = limits_.has(Allowance::kLimitOfChoices)
-                           ? shipped_limit({TensorClass::kActivation, Statistic::kWhole})
-                           : 1.0;
-  const double deviations = limits_.has(Allowance::kRareChoices) ? kDeviations : 0.0;
+  const double limit = limits_.granted(Allowance::kLimitOfChoices,
+                                       shipped_limit({TensorClass::kActivation, Statistic::kWhole}),
+                                       1.0);
+  const double deviations = limits_.granted(Allowance::kRareChoices, kDeviations);
   std::string why;
   const TensorNoise* noise = usable_noise(margins, why);
   if (noise == nullptr) {
@@ -152,9 +152,8 @@ bool Bounds::is_rescaled(const Judged& judged) const {
 }
 
 double Bounds::flips_of(ElementType type, double largest) const {
-  return limits_.has(Allowance::kStorageFlips)
-             ? kFlipsOfLargestElement * unit_in_last_place(type, largest)
-             : 0.0;
+  return limits_.granted(Allowance::kStorageFlips,
+                         kFlipsOfLargestElement * unit_in_last_place(type, largest));
 }
 
 // By how much the squared noise of a parameter's accumulated gradient grows where micro-batches err
@@ -173,39 +172,38 @@ double Bounds::common_growth(const TensorId& id) const {
 }
 
 TensorClass Bounds::limiting_class(const Judged& judged) const {
-  const TensorClass own = class_of(judged.id, judged.dimensions);
+  const TensorClass own = judged.tensor_class();
   const bool is_one_number = judged.statistics.count == 1 && own != TensorClass::kScale;
   return is_one_number && !limits_.is_calibrated({own, Statistic::kWhole}) ? TensorClass::kScalar
                                                                            : own;
 }
 
 NoiseTerms Bounds::terms_of(const Judged& judged, const TensorNoise& noise) const {
-  const TensorClass tensor_class = class_of(judged.id, judged.dimensions);
+  const TensorClass tensor_class = judged.tensor_class();
   const Statistics& statistics = judged.statistics;
   NoiseTerms terms;
   terms.passes = noise.passes;
   terms.limit = limits_.of({limiting_class(judged), Statistic::kWhole});
   terms.largest_pass = std::sqrt(noise.largest_squared);
-  terms.pass_margin = limits_.has(Allowance::kLargestPass) ? kLargestPassMargin : 0.0;
+  terms.pass_margin = limits_.granted(Allowance::kLargestPass, kLargestPassMargin);
   terms.mean_squared = noise.mean_squared;
   terms.irreproducible = noise.irreproducible;
   terms.growth = common_growth(judged.id);
   if (is_optimizer_result(tensor_class)) {
-    terms.optimizer = limits_.has(Allowance::kUpdateFlips)
-                          ? squared(kLargestNoiseMultiple * noise_.largest_of_kind(judged.id))
-                          : 0.0;
+    terms.optimizer =
+        limits_.granted(Allowance::kUpdateFlips,
+                        squared(kLargestNoiseMultiple * noise_.of_kind(judged.id).largest));
   }
   if (judged.id.microbatch != kNoMicrobatch) {
     const double of_vectors = shipped_limit({TensorClass::kVector, Statistic::kWhole}) /
                               shipped_limit({tensor_class, Statistic::kWhole});
-    terms.inherited = limits_.has(Allowance::kInheritedNoise)
-                          ? std::max(0.0, squared(of_vectors) - 1.0) * noise_.inherited(judged.id)
-                          : 0.0;
+    terms.inherited =
+        limits_.granted(Allowance::kInheritedNoise,
+                        std::max(0.0, squared(of_vectors) - 1.0) * noise_.inherited(judged.id));
   }
   if (tensor_class == TensorClass::kScale) {
-    terms.of_scales = limits_.has(Allowance::kScaleNoise)
-                          ? squared(noise_.of_scale(judged.id) * statistics.max_reference)
-                          : 0.0;
+    terms.of_scales = limits_.granted(
+        Allowance::kScaleNoise, squared(noise_.of_scale(judged.id) * statistics.max_reference));
   }
   if (tensor_class == TensorClass::kScalar && limits_.has(Allowance::kScalarRounding)) {
     // Five equal scalars are chance (a mean of thousands of numbers), not a promise of equality.
@@ -215,11 +213,10 @@ NoiseTerms Bounds::terms_of(const Judged& judged, const TensorNoise& noise) cons
 }
 
 Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
-  const TensorClass tensor_class = class_of(judged.id, judged.dimensions);
-  const bool is_scale = tensor_class == TensorClass::kScale;
-  const bool has_grid = is_scale && limits_.has(Allowance::kScaleGrid);
+  const bool has_grid =
+      judged.tensor_class() == TensorClass::kScale && limits_.has(Allowance::kScaleGrid);
   const ElementType type = has_grid ? coarser(judged.type, ElementType::kBF16) : judged.type;
-  const bool may_be_exact = !has_grid || noise_.largest_of_kind(judged.id) == 0.0;
+  const bool may_be_exact = !has_grid || noise_.of_kind(judged.id).largest == 0.0;
   NoiseTerms terms = terms_of(judged, noise);
   if (is_rescaled(judged)) {
     terms.least = squared(unit_in_last_place(type, 1.0)) * judged.statistics.reference_squared;
@@ -237,9 +234,8 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
 }
 
 std::optional<SliceBound> Bounds::of_slices(const Judged& judged) const {
-  std::string why;
-  const TensorNoise* noise = usable_noise(judged.id, why);
-  const TensorClass tensor_class = class_of(judged.id, judged.dimensions);
+  const TensorNoise* const noise = noise_.find(judged.id);
+  const TensorClass tensor_class = judged.tensor_class();
   const double limit = limits_.of({tensor_class, Statistic::kSlice});
   if (noise == nullptr || noise->slices.empty() || limit == 0.0) {
     return std::nullopt;
@@ -251,15 +247,14 @@ std::optional<SliceBound> Bounds::of_slices(const Judged& judged) const {
       .relative_squared = is_rescaled(judged) ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
       .limit = limit,
       .group_limit = limits_.of({tensor_class, Statistic::kGroup}),
-      .pooled_passes = limits_.has(Allowance::kPooledNoise) ? kPooledPasses : 0.0,
+      .pooled_passes = limits_.granted(Allowance::kPooledNoise, kPooledPasses),
       .least_elements = limits_.has(Allowance::kFewSliceElements) ? kFewElements : 1};
 }
 
 std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double deviation) const {
-  const double pooled = limits_.has(Allowance::kPooledNoise) ? kPooledPasses : 0.0;
-  std::string why;
-  const TensorNoise* noise = usable_noise(judged.id, why);
-  const double limit = limits_.of({class_of(judged.id, judged.dimensions), Statistic::kFactor});
+  const double pooled = limits_.granted(Allowance::kPooledNoise, kPooledPasses);
+  const TensorNoise* const noise = noise_.find(judged.id);
+  const double limit = limits_.of({judged.tensor_class(), Statistic::kFactor});
   const double reference = judged.statistics.reference_squared;
   if (noise == nullptr || !noise->along_squared || noise->mean_squared == 0.0 || limit == 0.0 ||
       reference == 0.0) {
@@ -269,13 +264,13 @@ std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double d
       noise->mean_squared * reference / static_cast<double>(judged.statistics.count);
   const double own = static_cast<double>(noise->passes);
   const double along =
-      (own * *noise->along_squared + pooled * noise_.alignment(judged.id).mean() * independent) /
+      (own * *noise->along_squared + pooled * noise_.of_kind(judged.id).alignment() * independent) /
       (own + pooled);
   const ElementType kept = is_rescaled(judged)               ? judged.type
                            : precision_ == ElementType::kF64 ? precision_
                                                              : ElementType::kF32;
   const double rounding =
-      limits_.has(Allowance::kFactorRounding) ? unit_in_last_place(kept, 1.0) : 0.0;
+      limits_.granted(Allowance::kFactorRounding, unit_in_last_place(kept, 1.0));
   const double scale =
       std::sqrt(common_growth(judged.id) * along / squared(reference) + squared(rounding));
   return FactorComparison{deviation, scale, limit * scale};
@@ -283,13 +278,13 @@ std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double d
 
 Bound Bounds::from_class(const Judged& judged, const std::string& why) const {
   const DefaultTerms terms{
-      default_factor(class_of(judged.id, judged.dimensions), judged.id.step, limits_.allowances()),
+      default_factor(judged.tensor_class(), judged.id.step, limits_.allowances()),
       default_unit(precision_, limits_.allowances())};
   const NoiseRow* const second = noise_.irreproducible().find(judged.id);
   const double irreproducible =
-      second == nullptr ? 0.0
-                        : limits_.of({class_of(judged.id, judged.dimensions), Statistic::kWhole}) *
-                              std::sqrt(second->sum_squared);
+      second == nullptr
+          ? 0.0
+          : limits_.of({judged.tensor_class(), Statistic::kWhole}) * std::sqrt(second->sum_squared);
   return {std::max(terms.factor * terms.unit * judged.statistics.reference_norm(), irreproducible),
           std::nullopt,
           BoundOrigin::kClassDefault,

@@ -128,6 +128,8 @@ struct Judged {
   ElementType type = ElementType::kF32;  // coarser of the two storage types
   const Statistics& statistics;
   bool rescaled = false;  // the candidate computed a multiple, by no power of two, of the reference
+
+  [[nodiscard]] TensorClass tensor_class() const { return class_of(id, dimensions); }
 };
 
 // Distance from |value| to the next larger number of a floating type.
@@ -178,7 +180,8 @@ class Bounds {
   // Nothing where the noise of the tensor's slices is not stored, or slices of its class are not
   // judged. Requires: bounds_.of(judged) came from noise.
   [[nodiscard]] std::optional<SliceBound> of_slices(const Judged& judged) const;
-  // For a deviation a = <c - r, r> / <r, r> of the factor from 1. With A = mean_k <m_k - r, r>^2:
+  // The same of a deviation a = <c - r, r> / <r, r> of the factor from 1. With A = mean_k <m_k - r,
+  // r>^2:
   //
   //   scale^2 = growth (K A + 5 g s^2 ||r||^2 / n) / (K + 5) / ||r||^4 + u^2
   //

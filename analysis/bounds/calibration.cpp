@@ -1,5 +1,6 @@
 #include "analysis/bounds/calibration.h"
 
+#include "analysis/findings/json_text.h"
 #include "analysis/findings/report.h"
 #include "analysis/findings/wording.h"
 #include "trace/sums/squared.h"
@@ -9,7 +10,6 @@
 #include <boost/math/distributions/binomial.hpp>
 #include <boost/math/distributions/students_t.hpp>
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
@@ -61,8 +61,6 @@ constexpr auto kStatisticTerms = std::to_array<StatisticTerm>({
 bool has_limit(const Check& check) {
   return check.origin == BoundOrigin::kNoise && check.bound != 0.0 && std::isfinite(check.bound);
 }
-
-using Json = nlohmann::ordered_json;
 
 Json json_of(const CalibrationRun& run) {
   Json json = {{"layout", Json(run.layout)}};
@@ -253,8 +251,8 @@ double Calibration::rate_bound() const {
   return rate_interval(alarms, runs.size()).to;
 }
 
-Limits Calibration::limits() const {
-  Limits limits;
+Limits Calibration::limits(const Allowances& allowances) const {
+  Limits limits(allowances);
   for (const CalibratedLimit& entry : table) {
     limits.calibrate(entry.key, entry.limit);
   }

@@ -106,7 +106,7 @@ struct Calibration {
 
   // Largest rate of false alarms that as many clean runs leave possible, with 95 % confidence.
   [[nodiscard]] double rate_bound() const;
-  [[nodiscard]] Limits limits() const;
+  [[nodiscard]] Limits limits(const Allowances& allowances = {}) const;
 };
 
 // Rates that `alarms` of `runs` leave possible with 95 % confidence. Requires: runs above 0.

@@ -2,8 +2,6 @@
 
 #include "trace/base/kind.h"
 
-#include <ttrace/error.h>
-
 #include <boost/math/distributions/chi_squared.hpp>
 #include <boost/math/distributions/fisher_f.hpp>
 
@@ -80,19 +78,26 @@ const Row& row_of(TensorClass tensor_class) {
   return kRows[static_cast<std::size_t>(tensor_class)];
 }
 
-// The row of the ledger that a statistic's limit is.
-Allowance allowance_of(Statistic statistic) {
-  constexpr std::array kAllowances = {Allowance::kLimitOfWhole,
-                                      Allowance::kLimitOfSlices,
-                                      Allowance::kLimitOfGroups,
-                                      Allowance::kLimitOfFactors,
-                                      Allowance::kLimitOfOperators,
-                                      Allowance::kLimitOfOperatorSlices,
-                                      Allowance::kLimitOfOperatorRows,
-                                      Allowance::kLimitOfOperatorGroups,
-                                      Allowance::kLimitOfOperatorFactors};
-  static_assert(kAllowances.size() == kStatistics.size());
-  return kAllowances.at(static_cast<std::size_t>(statistic));
+struct StatisticRow {
+  std::string_view name;
+  Allowance limit;  // the row of the ledger that its limit is
+};
+
+constexpr auto kStatisticRows = std::to_array<StatisticRow>({
+    {"T2 q", Allowance::kLimitOfWhole},
+    {"T2 slice", Allowance::kLimitOfSlices},
+    {"T2 group", Allowance::kLimitOfGroups},
+    {"T2 factor", Allowance::kLimitOfFactors},
+    {"T1 r", Allowance::kLimitOfOperators},
+    {"T1 slice", Allowance::kLimitOfOperatorSlices},
+    {"T1 row", Allowance::kLimitOfOperatorRows},
+    {"T1 group", Allowance::kLimitOfOperatorGroups},
+    {"T1 factor", Allowance::kLimitOfOperatorFactors},
+});
+static_assert(kStatisticRows.size() == kStatistics.size());
+
+const StatisticRow& row_of(Statistic statistic) {
+  return kStatisticRows.at(static_cast<std::size_t>(statistic));
 }
 
 // The row by which a class has another limit than activations.
@@ -178,27 +183,7 @@ std::string_view name_of(TensorClass tensor_class) {
 }
 
 std::string_view name_of(Statistic statistic) {
-  switch (statistic) {
-    case Statistic::kWhole:
-      return "T2 q";
-    case Statistic::kSlice:
-      return "T2 slice";
-    case Statistic::kGroup:
-      return "T2 group";
-    case Statistic::kFactor:
-      return "T2 factor";
-    case Statistic::kOperator:
-      return "T1 r";
-    case Statistic::kOperatorSlice:
-      return "T1 slice";
-    case Statistic::kOperatorRow:
-      return "T1 row";
-    case Statistic::kOperatorGroup:
-      return "T1 group";
-    case Statistic::kOperatorFactor:
-      return "T1 factor";
-  }
-  TTRACE_THROW(InternalError, "statistic ", static_cast<int>(statistic), " has no name");
+  return row_of(statistic).name;
 }
 
 std::string to_string(const LimitKey& key) {
@@ -220,7 +205,7 @@ double Limits::of(const LimitKey& key) const {
   const double shipped = shipped_limit(key);
   const bool is_exception = shipped != shipped_limit(usual);
   const double limit = is_exception && !has(exception_of(key)) ? shipped_limit(usual) : shipped;
-  return limit > 0.0 && !has(allowance_of(key.statistic)) ? 1.0 : limit;
+  return limit > 0.0 && !has(row_of(key.statistic).limit) ? 1.0 : limit;
 }
 
 double default_factor(TensorClass tensor_class, std::int64_t step, const Allowances& allowances) {
@@ -241,7 +226,7 @@ double default_factor(TensorClass tensor_class, std::int64_t step, const Allowan
   if (factor <= kOfGradients) {
     return kOfValues;
   }
-  return allowances.has(Allowance::kDefaultFactorOfVectors) ? factor : kOfGradients;
+  return allowances.granted(Allowance::kDefaultFactorOfVectors, factor, kOfGradients);
 }
 
 double limit_of_estimate(std::int64_t elements) {
@@ -268,10 +253,10 @@ double default_unit(ElementType precision, const Allowances& allowances) {
   switch (precision) {
     case ElementType::kF32:
     case ElementType::kF64:
-      return (allowances.has(Allowance::kOrderOfSummation) ? kOrderOfSummation : 1.0) *
+      return allowances.granted(Allowance::kOrderOfSummation, kOrderOfSummation, 1.0) *
              rounding_error(precision);
     case ElementType::kE4M3:
-      return (allowances.has(Allowance::kAveragedInProducts) ? kAveragedInProducts : 1.0) *
+      return allowances.granted(Allowance::kAveragedInProducts, kAveragedInProducts, 1.0) *
              rounding_error(precision);
     default:
       return rounding_error(precision);

@@ -11,9 +11,10 @@
 // Parts of a tensor (slices.h). Largest Q of a part over `ttrace_fuzz_layouts 12 1001 --tries 0
 // --precision P`, 12 clean runs each of random models and layouts: 3.04 in BF16 (weight gradients;
 // activations 2.83, their gradients 2.95, losses 1.62), 1.91 in F32, 2.41 in FP8; the limit of a
-// slice is twice the largest, that of a head or a shard, which is a mean over slices, 1.5 times. Of
-// factors, in units of their noise: 3.18, 2.01 and 2.99; 2.5 times the largest, because K numbers
-// of a tensor and a mean over others tell less than slices do.
+// slice is three times the largest, for a rare flip that no pass showed, that of a head or a shard,
+// which is a mean over slices, 1.5 times. Of factors, in units of their noise: 3.18, 2.01 and 2.99;
+// 2.5 times the largest, because K numbers of a tensor and a mean over others tell less than slices
+// do.
 //
 // Operators. Clean R is 1.0 but where a product of another size is computed by another kernel,
 // which may round once more (a bias added to what was rounded: 1.5) or twice. Gradients of an
@@ -109,6 +110,9 @@ class Limits {
   [[nodiscard]] bool is_calibrated(const LimitKey& key) const { return calibrated_.contains(key); }
   [[nodiscard]] double of(const LimitKey& key) const;
   [[nodiscard]] bool has(Allowance allowance) const { return allowances_.has(allowance); }
+  [[nodiscard]] double granted(Allowance allowance, double value, double without = 0.0) const {
+    return allowances_.granted(allowance, value, without);
+  }
   [[nodiscard]] const Allowances& allowances() const { return allowances_; }
 
  private:
@@ -121,6 +125,15 @@ class Limits {
 [[nodiscard]] double default_factor(TensorClass tensor_class,
                                     std::int64_t step,
                                     const Allowances& allowances = {});
+
+// The largest error of one rounding over the usual one: half a unit in the last place, at a power
+// of two.
+inline constexpr double kLargestOverUsualRounding = 2.4;
+
+// No scalars, which are judged through the tensors that they summarise, and no choices of experts.
+[[nodiscard]] constexpr bool has_own_operators(Kind kind) {
+  return kind != Kind::kScalar && kind != Kind::kRouting;
+}
 
 // Data, masks, integers, and parameters before the first update must be equal.
 [[nodiscard]] bool is_exact(const TensorId& id, ElementType type);

@@ -111,15 +111,14 @@ NoiseModel::NoiseModel(NoiseTotals totals,
     if (noise == nullptr || match.reference.empty()) {
       continue;
     }
-    const std::tuple key{match.id.step, match.id.kind, match.id.slot};
-    double& largest = largest_[key];
-    largest = std::max(largest, noise->max_abs);
+    KindNoise& kind = kinds_[{match.id.step, match.id.kind, match.id.slot}];
+    kind.largest = std::max(kind.largest, noise->max_abs);
     const Record& record = *match.reference.front().record;
     const auto count = static_cast<double>(element_count(record.placement.logical_shape()));
     const double independent = noise->mean_squared * record.norm * record.norm / count;
     if (noise->along_squared && independent > 0.0) {
-      alignments_[key].sum += *noise->along_squared / independent;
-      alignments_[key].tensors += 1.0;
+      kind.alignments += *noise->along_squared / independent;
+      kind.tensors += 1.0;
     }
     if (is_scale(match.id) && record.max_abs > 0.0) {
       double& relative = scales_[of_all_microbatches(match.id)];
@@ -133,14 +132,9 @@ const TensorNoise* NoiseModel::find(const TensorId& id) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
-double NoiseModel::largest_of_kind(const TensorId& id) const {
-  const auto found = largest_.find({id.step, id.kind, id.slot});
-  return found == largest_.end() ? 0.0 : found->second;
-}
-
-PooledAlignment NoiseModel::alignment(const TensorId& id) const {
-  const auto found = alignments_.find({id.step, id.kind, id.slot});
-  return found == alignments_.end() ? PooledAlignment{} : found->second;
+KindNoise NoiseModel::of_kind(const TensorId& id) const {
+  const auto found = kinds_.find({id.step, id.kind, id.slot});
+  return found == kinds_.end() ? KindNoise{} : found->second;
 }
 
 double NoiseModel::of_scale(const TensorId& id) const {

@@ -43,13 +43,15 @@ struct TensorNoise {
   [[nodiscard]] bool untouched() const { return covered == false && mean_squared == 0.0; }
 };
 
-// How much more of the noise lies along r than if elements moved independently of one another: the
-// mean of <m - r, r>^2 n / (||m - r||^2 ||r||^2) over all tensors of one kind and slot in one step.
-struct PooledAlignment {
-  double sum = 0.0;
+// The noise of all tensors of one kind and slot in one step.
+struct KindNoise {
+  double largest = 0.0;  // D: of an element
+  // Of <m - r, r>^2 n / (||m - r||^2 ||r||^2), over the tensors that tell it.
+  double alignments = 0.0;
   double tensors = 0.0;
 
-  [[nodiscard]] double mean() const { return tensors == 0.0 ? 1.0 : sum / tensors; }
+  // How much more of the noise lies along r than if elements moved independently of one another.
+  [[nodiscard]] double alignment() const { return tensors == 0.0 ? 1.0 : alignments / tensors; }
 };
 
 // The noise of every tensor, summed pass by pass.
@@ -83,10 +85,8 @@ class NoiseModel {
   [[nodiscard]] const Irreproducible& irreproducible() const { return irreproducible_; }
   // Null where no pass holds the tensor.
   [[nodiscard]] const TensorNoise* find(const TensorId& id) const;
-  // D: largest noise of an element over the tensors of this one's step, kind and slot; 0 where no
-  // pass holds any.
-  [[nodiscard]] double largest_of_kind(const TensorId& id) const;
-  [[nodiscard]] PooledAlignment alignment(const TensorId& id) const;
+  // Of this one's step, kind and slot; without noise where no pass holds any.
+  [[nodiscard]] KindNoise of_kind(const TensorId& id) const;
   // The largest noise of an element over max |r|, of a scale or an amax history in all
   // micro-batches of its step. 0 where no pass holds it.
   [[nodiscard]] double of_scale(const TensorId& id) const;
@@ -101,8 +101,7 @@ class NoiseModel {
   int passes_ = 0;
   NoiseTotals::Tensors tensors_;
   Irreproducible irreproducible_;
-  std::map<std::tuple<std::int64_t, Kind, int>, double> largest_;
-  std::map<std::tuple<std::int64_t, Kind, int>, PooledAlignment> alignments_;
+  std::map<std::tuple<std::int64_t, Kind, int>, KindNoise> kinds_;
   std::map<TensorId, double> scales_;  // by id without micro-batch
   std::map<std::pair<std::int64_t, std::string>, double> if_all_alike_;
   std::optional<std::int64_t> first_step_;  // that has gradients of parameters

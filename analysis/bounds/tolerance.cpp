@@ -2,6 +2,7 @@
 
 #include "analysis/align/tensor_pair.h"
 #include "analysis/findings/wording.h"
+#include "trace/base/parse_integer.h"
 #include "trace/file/record.h"
 
 #include <ttrace/element_type.h>
@@ -10,23 +11,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <limits>
 
 namespace ttrace {
 namespace {
-
-std::optional<double> number(std::string_view text) {
-  double value = 0.0;
-  const char* end = text.data() + text.size();
-  const auto [next, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || next != end) {
-    return std::nullopt;
-  }
-  return value;
-}
 
 // |c - r| over what is allowed; 0 where the two are equal.
 double used_share(double r, double c, double allowed) {
@@ -48,7 +38,7 @@ std::string to_string(const Tolerance& tolerance) {
 }
 
 ToleranceCheck check_tolerance(const Tolerance& tolerance, const TensorPair& pair) {
-  ToleranceCheck check{.tolerance = tolerance};
+  ToleranceCheck check;
   double norm_squared = 0.0;
   for_each_block(pair, [&](auto reference, auto candidate, std::int64_t start) {
     for (std::size_t i = 0; i < reference.size(); ++i) {
@@ -78,7 +68,8 @@ void ToleranceRules::add(Rules& rules, const std::string& argument) {
   };
   const std::size_t colon = argument.rfind(':');
   const std::size_t begin = colon == std::string::npos ? 0 : colon + 1;
-  const std::optional<double> value = number(std::string_view(argument).substr(begin));
+  const std::optional<double> value =
+      parse_number<double>(std::string_view(argument).substr(begin));
   if (!value || !std::isfinite(*value) || *value < 0.0) {
     refuse("");
   }

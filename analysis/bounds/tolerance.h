@@ -29,7 +29,6 @@ struct Tolerance {
 
 // How a tensor stands to a tolerance.
 struct ToleranceCheck {
-  Tolerance tolerance;
   std::int64_t beyond = 0;        // elements that break it
   double worst = 0.0;             // max |c - r| / (atol + rtol |r|); Inf where only that is 0
   std::int64_t worst_index = -1;  // its first row-major position; -1 where all are equal

@@ -19,6 +19,14 @@ struct Scored {
   double bits = 0.0;
 };
 
+Hypotheses ask(const Finder& finder, const Evidence& evidence) {
+  if (const auto* const of_records = std::get_if<0>(&finder)) {
+    return (*of_records)(evidence);
+  }
+  const Sides* const sides = evidence.sides();
+  return sides == nullptr ? Hypotheses() : std::get<1>(finder)(evidence, *sides);
+}
+
 // The order of hypotheses of equal length depends on what they say alone.
 bool shorter(const Scored& left, const Scored& right) {
   return std::tie(left.bits, left.hypothesis.signature, left.hypothesis.sentence) <
@@ -32,7 +40,7 @@ bool only_describes(Signature signature) {
 }
 
 // That a forward which ran again does not repeat the first one is a fact, and no hypothesis. What
-// only describes its numbers is no cause beside it, however well it does: a module that multiplied
+// only describes its numbers is no cause next to it, however well it does: a module that multiplied
 // by a wrong number would have done so in the first forward, too.
 Hypothesis cause_of(const Evidence& evidence, const std::vector<Scored>& found) {
   const Hypothesis& best = found.front().hypothesis;
@@ -84,7 +92,7 @@ std::span<const Finder> all_finders() {
 std::optional<Diagnosis> diagnose(const Evidence& evidence, std::span<const Finder> finders) {
   std::vector<Scored> found;
   for (const Finder& finder : finders) {
-    for (Hypothesis& hypothesis : finder(evidence)) {
+    for (Hypothesis& hypothesis : ask(finder, evidence)) {
       const double bits = description_length(evidence, hypothesis);
       found.push_back({std::move(hypothesis), bits});
     }
@@ -104,10 +112,6 @@ std::optional<Diagnosis> diagnose(const Evidence& evidence, std::span<const Find
         Alternative{other->hypothesis.signature, std::move(other->hypothesis.sentence)};
   }
   return diagnosis;
-}
-
-std::optional<Diagnosis> diagnose(const Evidence& evidence) {
-  return diagnose(evidence, all_finders());
 }
 
 }  // namespace ttrace

@@ -15,35 +15,18 @@
 
 #include <optional>
 #include <span>
+#include <variant>
 
 namespace ttrace {
 
-// A hypothesis; one that takes both sides finds nothing where they cannot be laid side by side.
-class Finder {
- public:
-  using OfRecords = Hypotheses (*)(const Evidence&);
-  using OfSides = Hypotheses (*)(const Evidence&, const Sides&);
-
-  Finder(OfRecords find) : of_records_(find) {}  // NOLINT(google-explicit-constructor): a list
-  Finder(OfSides find) : of_sides_(find) {}      // NOLINT(google-explicit-constructor): of them
-
-  [[nodiscard]] Hypotheses operator()(const Evidence& evidence) const {
-    if (of_records_ != nullptr) {
-      return of_records_(evidence);
-    }
-    return evidence.sides() == nullptr ? Hypotheses() : of_sides_(evidence, *evidence.sides());
-  }
-
- private:
-  OfRecords of_records_ = nullptr;
-  OfSides of_sides_ = nullptr;
-};
+// A hypothesis; one that takes both sides is asked only where they can be laid side by side.
+using Finder =
+    std::variant<Hypotheses (*)(const Evidence&), Hypotheses (*)(const Evidence&, const Sides&)>;
 
 // Every hypothesis that there is; see signatures.h. Their order means nothing.
 [[nodiscard]] std::span<const Finder> all_finders();
 
-[[nodiscard]] std::optional<Diagnosis> diagnose(const Evidence& evidence);
 [[nodiscard]] std::optional<Diagnosis> diagnose(const Evidence& evidence,
-                                                std::span<const Finder> finders);
+                                                std::span<const Finder> finders = all_finders());
 
 }  // namespace ttrace

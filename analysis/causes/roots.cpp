@@ -8,6 +8,7 @@
 #include "trace/base/kind.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -21,14 +22,8 @@ namespace {
 constexpr std::size_t kMostFurther = 7;
 
 const Match* find(std::span<const Match> matches, const TensorId& id) {
-  const auto found = std::find_if(
-      matches.begin(), matches.end(), [&](const Match& each) { return each.id == id; });
+  const auto found = std::ranges::find(matches, id, &Match::id);
   return found == matches.end() ? nullptr : &*found;
-}
-
-bool has(const std::vector<Match>& matches, const TensorId& id) {
-  const Match* const found = find(matches, id);
-  return found != nullptr && !found->reference.empty();
 }
 
 class Diagnoser {
@@ -85,7 +80,7 @@ class Diagnoser {
     if (!wide_) {
       wide_ = match(forced_->wide, candidate_);
     }
-    if (has(*wide_, id)) {
+    if (const Match* const made = find(*wide_, id); made != nullptr && !made->reference.empty()) {
       return *wide_;
     }
     if (!native_) {
@@ -109,29 +104,14 @@ Place place_of(const TensorVerdict& tensor) {
 }
 
 // A wrong scale stands for the operand that it quantises, and a wrong scale or operand for what its
-// module computes with it and for gradients of its weight.
-class WrongOperands {
- public:
-  explicit WrongOperands(const std::vector<TensorVerdict>& tensors) {
-    for (const TensorVerdict& tensor : tensors) {
-      if (tensor.is_finding() && tensor.id.kind == Kind::kScale) {
-        scales_.insert(tensor.id.path);
-      } else if (tensor.is_finding() && tensor.id.kind == Kind::kOperand) {
-        operands_.insert(tensor.id.path);
-      }
-    }
-  }
-  [[nodiscard]] bool stand_for(const TensorId& id) const {
-    const std::string owner = module_of(id.path);
-    const bool of_scale = scales_.contains(id.path) || scales_.contains(owner);
-    const bool of_operand = operands_.contains(id.path) || operands_.contains(owner);
-    return id.kind != Kind::kScale && (of_scale || (id.kind != Kind::kOperand && of_operand));
-  }
-
- private:
-  std::set<std::string> scales_;  // of modules
-  std::set<std::string> operands_;
-};
+// module computes with it and for gradients of its weight. `wrong`: the places of all findings.
+bool stand_for(const std::set<Place>& wrong, const TensorId& id) {
+  return id.kind != Kind::kScale &&
+         std::ranges::any_of(std::array{id.path, module_of(id.path)}, [&](const std::string& path) {
+           return wrong.contains({Kind::kScale, path}) ||
+                  (id.kind != Kind::kOperand && wrong.contains({Kind::kOperand, path}));
+         });
+}
 
 // Indices of the first finding of every further tensor whose own operators are wrong; those that
 // others stand for are counted.
@@ -146,7 +126,12 @@ std::vector<std::size_t> further_roots(const Report& report,
       differing.insert(match.id);
     }
   }
-  const WrongOperands wrong(report.tensors);
+  std::set<Place> wrong;
+  for (const TensorVerdict& tensor : report.tensors) {
+    if (tensor.is_finding()) {
+      wrong.insert(place_of(tensor));
+    }
+  }
   std::vector<std::size_t> roots;
   std::map<Kind, int> of_kind = {{report.tensors[first].id.kind, 1}};
   std::set<Place> seen = {place_of(report.tensors[first])};
@@ -158,7 +143,7 @@ std::vector<std::size_t> further_roots(const Report& report,
     if (differing.contains(tensor.id)) {
       break;
     }
-    if (i == first || wrong.stand_for(tensor.id) || tensor.tier() != Tier::kT1 ||
+    if (i == first || stand_for(wrong, tensor.id) || tensor.tier() != Tier::kT1 ||
         !seen.insert(place_of(tensor)).second) {
       continue;
     }
@@ -180,9 +165,7 @@ void find_roots(std::span<const Match> matches,
                 const Trace& candidate,
                 const Heads& heads,
                 Report& report) {
-  const auto found = std::find_if(report.tensors.begin(),
-                                  report.tensors.end(),
-                                  [](const TensorVerdict& tensor) { return tensor.is_finding(); });
+  const auto found = std::ranges::find_if(report.tensors, &TensorVerdict::is_finding);
   if (found == report.tensors.end()) {
     return;
   }
@@ -191,8 +174,8 @@ void find_roots(std::span<const Match> matches,
   report.where_to_look = where_to_look(report.tensors, first, candidate);
   const CodeLines lines = code_lines_of(candidate);
   report.source = source_lines(report.tensors, first, lines);
-  const auto match = std::ranges::find(matches, found->id, &Match::id);
-  if (match != matches.end() && !match->reference.empty() && !match->candidate.empty()) {
+  const Match* const match = find(matches, found->id);
+  if (match != nullptr && !match->reference.empty() && !match->candidate.empty()) {
     report.close_look = look_closely(*match, candidate, heads.size_in(match->id));
   }
   if (report.partial()) {

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace ttrace {
 namespace {
 
@@ -13,10 +15,6 @@ namespace {
 bool are_siblings(const std::string& left, const std::string& right) {
   return left != right &&
          left.substr(0, left.rfind('.') + 1) == right.substr(0, right.rfind('.') + 1);
-}
-
-bool is_forward(const TensorId& id) {
-  return !id.recompute && (id.kind == Kind::kOutput || id.kind == Kind::kInput);
 }
 
 // The sibling of tensors[index]'s module that runs next before (step -1) or after it (step 1) in
@@ -30,7 +28,7 @@ std::string neighbour(std::span<const TensorVerdict> tensors,
        i >= 0 && i < static_cast<std::ptrdiff_t>(tensors.size());
        i += step) {
     const TensorId& other = tensors[static_cast<std::size_t>(i)].id;
-    if (is_forward(other) && other.step == id.step && other.microbatch == id.microbatch &&
+    if (is_first_forward(other) && same_microbatch(other, id) &&
         are_siblings(other.path, id.path) && !lines.call_of(other.path).empty()) {
       return other.path;
     }
@@ -54,14 +52,9 @@ SourceLines between(const std::string& start,
 
 // The place of tensors[index]'s output among the forward records, from which its consumers follow.
 std::size_t output_of(std::span<const TensorVerdict> tensors, std::size_t index) {
-  TensorId output = tensors[index].id;
-  output.kind = Kind::kOutput;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].id == output) {
-      return i;
-    }
-  }
-  return index;
+  const auto output =
+      std::ranges::find(tensors, as_kind(tensors[index].id, Kind::kOutput), &TensorVerdict::id);
+  return output == tensors.end() ? index : static_cast<std::size_t>(output - tensors.begin());
 }
 
 SourceLines region_of(std::span<const TensorVerdict> tensors,

@@ -116,8 +116,7 @@ Hypotheses routing_flip(const Evidence& evidence) {
 Hypotheses recompute(const Evidence& evidence) {
   std::string state =
       "some state that the first forward changed is not restored: random numbers, autocast, "
-      "buffers "
-      "written in place";
+      "buffers written in place";
   const Check* const check = evidence.finding().find(Question::kRecompute);
   if (check != nullptr && check->original) {
     state = fmt::format(

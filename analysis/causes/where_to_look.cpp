@@ -1,7 +1,9 @@
 #include "analysis/causes/where_to_look.h"
 
+#include "analysis/align/model_vocabulary.h"
 #include "analysis/align/module_path.h"
 #include "analysis/findings/wording.h"
+#include "trace/base/kind.h"
 
 #include <ttrace/error.h>
 #include <ttrace/layout.h>
@@ -14,15 +16,6 @@
 
 namespace ttrace {
 namespace {
-
-bool is_forward(const TensorVerdict& tensor) {
-  const Kind kind = tensor.id.kind;
-  return !tensor.id.recompute && (kind == Kind::kOutput || kind == Kind::kInput);
-}
-
-bool same_microbatch(const TensorId& left, const TensorId& right) {
-  return left.step == right.step && left.microbatch == right.microbatch;
-}
 
 // What is known of the tensors of the same parameter and step that have another kind.
 std::string state_of(std::span<const TensorVerdict> tensors, const TensorId& id, Kind kind) {
@@ -72,7 +65,7 @@ std::string_view standing_of(const TensorVerdict& tensor) {
 // The forward tensor recorded just before, in the same micro-batch.
 std::string predecessor(std::span<const TensorVerdict> tensors, std::size_t index) {
   for (std::size_t i = index; i-- > 0;) {
-    if (is_forward(tensors[i]) && same_microbatch(tensors[i].id, tensors[index].id)) {
+    if (is_first_forward(tensors[i].id) && same_microbatch(tensors[i].id, tensors[index].id)) {
       return fmt::format("the forward record before it, {}, {}",
                          to_string(tensors[i].id),
                          standing_of(tensors[i]));
@@ -87,7 +80,7 @@ std::string next_modules(std::span<const TensorVerdict> tensors, const TensorId&
   std::vector<std::string> paths;
   bool seen = false;
   for (const TensorVerdict& tensor : tensors) {
-    if (!is_forward(tensor) || !same_microbatch(tensor.id, id)) {
+    if (!is_first_forward(tensor.id) || !same_microbatch(tensor.id, id)) {
       continue;
     }
     if (tensor.id.path == id.path) {
@@ -142,154 +135,159 @@ Neighbours nearest(std::span<const int> ranks, std::int64_t step, const Trace& c
   return best;
 }
 
-// "fc1's weight": whose scale or history it is; slots as Scope::scale numbers them.
-std::string operand_of(const TensorId& id) {
-  return id.path + (id.slot == 0   ? "'s input"
-                    : id.slot == 1 ? "'s weight"
-                                   : "'s gradient of its output");
+// That ranks hold different copies, and on which axes two of them differ.
+std::string copies_text(const TensorVerdict& tensor, const Trace& candidate) {
+  const std::vector<int> ranks = tensor.ranks();
+  const std::string text = ranks_text(ranks) + " should hold the same values";
+  const Neighbours two =
+      ranks.size() > 1 ? nearest(ranks, tensor.id.step, candidate) : Neighbours();
+  return two.axes.empty()
+             ? text
+             : fmt::format("{}; ranks {} and {} do not, and their coordinates differ on {}",
+                           text,
+                           two.left,
+                           two.right,
+                           fmt::join(two.axes, " and "));
 }
 
-std::string look_at_replicas(const TensorVerdict& tensor, const Trace& candidate) {
-  const std::vector<int> ranks = tensor.ranks();
-  std::string who = ranks_text(ranks) + " should hold the same values";
-  if (ranks.size() > 1) {
-    const Neighbours two = nearest(ranks, tensor.id.step, candidate);
-    if (!two.axes.empty()) {
-      who += fmt::format("; ranks {} and {} do not, and their coordinates differ on {}",
-                         two.left,
-                         two.right,
-                         fmt::join(two.axes, " and "));
+// "fc1's weight": whose scale or history it is; slots as Scope::scale numbers them.
+std::string operand_of(const TensorId& id) {
+  return id.path + (id.slot == 0             ? "'s input"
+                    : id.slot == kWeightSlot ? "'s weight"
+                                             : "'s gradient of its output");
+}
+
+// The candidate's name of the axis whose ranks have samples of their own.
+std::string data_parallel_axis(const Trace& candidate) {
+  const ModelVocabulary vocabulary(candidate.manifest().roles);
+  for (const auto& [axis, size] : candidate.manifest().layout) {
+    if (vocabulary.is(Role::kDataParallel, axis)) {
+      return axis;
     }
   }
-  const std::string& path = tensor.id.path;
-  switch (tensor.id.kind) {
+  return "dp";
+}
+
+// What to check, as a pattern whose fields where_to_look() fills in.
+using Advice = std::string_view;
+
+Advice advice_on_copies(Kind kind) {
+  switch (kind) {
     case Kind::kParamGrad:
     case Kind::kMainGrad:
-      return fmt::format("check how ranks reduce the gradient of {}: {}", path, who);
+      return "check how ranks reduce the gradient of {path}: {copies}";
     case Kind::kParam:
     case Kind::kMaster:
     case Kind::kParamNext:
     case Kind::kExpAvg:
     case Kind::kExpAvgSq:
-      return fmt::format("check how ranks keep {} equal: {}", path, who);
+      return "check how ranks keep {path} equal: {copies}";
     case Kind::kGradOutput:
-      return fmt::format(
-          "check the backward of the modules that consume the output of {}: {}", path, who);
+      return "check the backward of the modules that consume the output of {path}: {copies}";
     case Kind::kOperand:
-      return fmt::format("check which codes and which scale each rank uses for {}: {}",
-                         operand_of(tensor.id),
-                         who);
+      return "check which codes and which scale each rank uses for {operand}: {copies}";
     case Kind::kScale:
     case Kind::kAmaxHistory:
-      return fmt::format(
-          "check how ranks share the largest magnitude, from which the scale of {} follows: {}",
-          operand_of(tensor.id),
-          who);
+      return "check how ranks share the largest magnitude, from which the scale of {operand} "
+             "follows: {copies}";
     default:
-      return fmt::format(
-          "check what differs between ranks in {} (its input, its parameters, its communication, "
-          "or "
-          "its random numbers): {}",
-          path,
-          who);
+      return "check what differs between ranks in {path} (its input, its parameters, its "
+             "communication, or its random numbers): {copies}";
   }
 }
 
-// What to check for a symptom, where {} stands for the tensor's path; empty if the tensor's kind
-// decides.
-std::string_view advice_on(Symptom symptom) {
-  switch (symptom) {
-    case Symptom::kRowsDiffer:
-      return "check what chooses the rows of {}: the router and the exchange of tokens";
-    case Symptom::kMessage:
-      return "check the messages of {} between pipeline stages: their order, buffers that are "
-             "reused too early, and whether the ranks wait for them";
-    case Symptom::kSource:
-      return "check what lies between {} and the module before it: copies, gathers, reused "
-             "buffers, and values that are overwritten in place";
-    case Symptom::kTooAccurate:
-      return "check the precision recipe of {}: is autocast or FP8 active there, and in everything "
-             "that feeds it?";
-    case Symptom::kTooCoarse:
-      return "check the precision in which {} and everything that feeds it compute, add up and "
-             "communicate";
-    case Symptom::kRecompute:
-      return "check what differs when {} runs again in backward: random state, casts, and values "
-             "that are overwritten in place";
-    default:
-      return "";
-  }
-}
-
-std::string look_at_structure(const TensorVerdict& tensor, const Trace& candidate) {
-  const std::string& path = tensor.id.path;
-  const std::vector<int> ranks = tensor.ranks();
+// Empty if the tensor's kind decides.
+Advice advice_on_symptom(const TensorVerdict& tensor) {
   switch (tensor.symptom()) {
     case Symptom::kMissing:
-      if (tensor.status() == Status::kMissingInReference) {
-        return fmt::format(
-            "check whether the reference has {} under another name, step or micro-batch", path);
-      }
-      return fmt::format(
-          "check whether the candidate runs {} in this micro-batch and under this name; the notes "
-          "of its ranks may say why it is missing",
-          path);
+      return tensor.status() == Status::kMissingInReference
+                 ? "check whether the reference has {path} under another name, step or micro-batch"
+                 : "check whether the candidate runs {path} in this micro-batch and under this "
+                   "name; the notes of its ranks may say why it is missing";
     case Symptom::kShapesDiffer:
       if (tensor.id.kind == Kind::kData) {
-        return fmt::format(
-            "check whether both programs cut the step into the same number of micro-batches of the "
-            "same size; if they do, check the annotation (dims) of {}",
-            path);
+        return "check whether both programs cut the step into the same number of micro-batches of "
+               "the same size; if they do, check the annotation (dims) of {path}";
       }
       [[fallthrough]];
     case Symptom::kRanksContradict:
     case Symptom::kGap:
     case Symptom::kOverlap:
     case Symptom::kAddendsMissing:
-      return fmt::format(
-          "check where the ranks' pieces of {} lie according to its annotation (dims) or the rows "
-          "(tokens) that its program names; then check what {} {} there",
-          path,
-          ranks_text(ranks),
-          ranks.size() == 1 ? "computes" : "compute");
+      return "check where the ranks' pieces of {path} lie according to its annotation (dims) or "
+             "the rows (tokens) that its program names; then check what {ranks} {compute} there";
     case Symptom::kReplicasDisagree:
-      return look_at_replicas(tensor, candidate);
+      return advice_on_copies(tensor.id.kind);
     case Symptom::kTypesDiffer:
-      return tensor.id.kind == Kind::kOperand
-                 ? fmt::format("check the FP8 format of {}", operand_of(tensor.id))
-                 : fmt::format("check the precision in which {} is kept", path);
+      return tensor.id.kind == Kind::kOperand ? "check the FP8 format of {operand}"
+                                              : "check the precision in which {path} is kept";
     case Symptom::kCollective:
-      return fmt::format(
-          "check the communication itself: the arguments of the call on {}, buffers that change "
-          "before the wait, and ranks that leave out a call",
-          ranks_text(ranks));
+      return "check the communication itself: the arguments of the call on {ranks}, buffers that "
+             "change before the wait, and ranks that leave out a call";
+    case Symptom::kRowsDiffer:
+      return "check what chooses the rows of {path}: the router and the exchange of tokens";
+    case Symptom::kMessage:
+      return "check the messages of {path} between pipeline stages: their order, buffers that are "
+             "reused too early, and whether the ranks wait for them";
+    case Symptom::kSource:
+      return "check what lies between {path} and the module before it: copies, gathers, reused "
+             "buffers, and values that are overwritten in place";
+    case Symptom::kTooAccurate:
+      return "check the precision recipe of {path}: is autocast or FP8 active there, and in "
+             "everything that feeds it?";
+    case Symptom::kTooCoarse:
+      return "check the precision in which {path} and everything that feeds it compute, add up and "
+             "communicate";
+    case Symptom::kRecompute:
+      return "check what differs when {path} runs again in backward: random state, casts, and "
+             "values that are overwritten in place";
     default:
-      return fmt::format(fmt::runtime(advice_on(tensor.symptom())), path);
+      return "";
   }
 }
 
-std::string look_at_optimizer(std::span<const TensorVerdict> tensors, const TensorId& id) {
-  const auto state = [&](Kind kind) { return state_of(tensors, id, kind); };
+Advice advice_on_kind(const TensorId& id) {
   switch (id.kind) {
+    case Kind::kData:
+      return "check the order of the samples and the global number of the micro-batch, which is "
+             "i * {dp} + {dp}_rank for the i-th local one";
+    case Kind::kParam:
+      return id.step == 0 ? "check how the candidate loads {path} at the start"
+                          : "check the update of {path} in the step before";
+    case Kind::kGradOutput:
+      return "check the backward of the modules that consume the output of {path}; {next}";
+    case Kind::kGradInput:
+      return "check the backward of {path} with respect to its input";
+    case Kind::kParamGrad:
+      return "check the backward of {module} with respect to {path}";
     case Kind::kMainGrad:
-      return fmt::format(
-          "check how the gradient of {} is reduced and accumulated between backward and optimizer; "
-          "{}",
-          id.path,
-          state(Kind::kParamGrad));
+      return "check how the gradient of {path} is reduced and accumulated between backward and "
+             "optimizer; {param_grad}";
     case Kind::kExpAvg:
     case Kind::kExpAvgSq:
-      return fmt::format(
-          "check the optimizer's moments of {}, and clipping; {}", id.path, state(Kind::kMainGrad));
+      return "check the optimizer's moments of {path}, and clipping; {main_grad}";
     case Kind::kMaster:
-      return fmt::format("check the optimizer's update of {}; {}; {}",
-                         id.path,
-                         state(Kind::kExpAvg),
-                         state(Kind::kExpAvgSq));
+      return "check the optimizer's update of {path}; {exp_avg}; {exp_avg_sq}";
+    case Kind::kParamNext:
+      return "check the update of {path} and its copy back from the master; {master}";
+    case Kind::kLoss:
+      return "check the loss; {before}";
+    case Kind::kRouting:
+      return "check the scores, their bias and the choice of experts in {path}; {before}";
+    case Kind::kScalar:
+      return "check how the candidate computes {path}; no tensor that was recorded before it "
+             "diverges";
+    case Kind::kScale:
+    case Kind::kAmaxHistory:
+      return "check how the scale of {operand} follows from the largest magnitudes: from which "
+             "steps, and on which ranks; {before}";
+    case Kind::kOperand:
+      return "check how {operand} becomes codes: its scale, the rounding, and what happens to the "
+             "codes before the product; {before}";
+    case Kind::kInput:
+      return "check what feeds {path}; {before}";
     default:
-      return fmt::format("check the update of {} and its copy back from the master; {}",
-                         id.path,
-                         state(Kind::kMaster));
+      return "check the forward of {path}; {before}";
   }
 }
 
@@ -300,59 +298,27 @@ std::string where_to_look(std::span<const TensorVerdict> tensors,
                           const Trace& candidate) {
   const TensorVerdict& tensor = tensors[index];
   const TensorId& id = tensor.id;
-  if (std::string structure = look_at_structure(tensor, candidate); !structure.empty()) {
-    return structure;
-  }
-  const std::string before = predecessor(tensors, index);
-  switch (id.kind) {
-    case Kind::kData:
-      return "check the order of the samples and the global number of the micro-batch, which is "
-             "i * dp + dp_rank for the i-th local one";
-    case Kind::kParam:
-      return id.step == 0 ? fmt::format("check how the candidate loads {} at the start", id.path)
-                          : fmt::format("check the update of {} in the step before", id.path);
-    case Kind::kGradOutput:
-      return fmt::format("check the backward of the modules that consume the output of {}; {}",
-                         id.path,
-                         next_modules(tensors, id));
-    case Kind::kGradInput:
-      return fmt::format("check the backward of {} with respect to its input", id.path);
-    case Kind::kParamGrad:
-      return fmt::format(
-          "check the backward of {} with respect to {}", module_of(id.path), id.path);
-    case Kind::kMainGrad:
-    case Kind::kExpAvg:
-    case Kind::kExpAvgSq:
-    case Kind::kMaster:
-    case Kind::kParamNext:
-      return look_at_optimizer(tensors, id);
-    case Kind::kLoss:
-      return "check the loss; " + before;
-    case Kind::kRouting:
-      return fmt::format(
-          "check the scores, their bias and the choice of experts in {}; {}", id.path, before);
-    case Kind::kScalar:
-      return fmt::format(
-          "check how the candidate computes {}; no tensor that was recorded before it diverges",
-          id.path);
-    case Kind::kScale:
-    case Kind::kAmaxHistory:
-      return fmt::format(
-          "check how the scale of {} follows from the largest magnitudes: from which steps, and on "
-          "which ranks; {}",
-          operand_of(id),
-          before);
-    case Kind::kOperand:
-      return fmt::format(
-          "check how {} becomes codes: its scale, the rounding, and what happens to the codes "
-          "before the product; {}",
-          operand_of(id),
-          before);
-    case Kind::kInput:
-      return fmt::format("check what feeds {}; {}", id.path, before);
-    default:
-      return fmt::format("check the forward of {}; {}", id.path, before);
-  }
+  const std::vector<int> ranks = tensor.ranks();
+  const auto state = [&](Kind kind) { return state_of(tensors, id, kind); };
+  const Advice of_symptom = advice_on_symptom(tensor);
+  return fmt::format(
+      fmt::runtime(of_symptom.empty() ? advice_on_kind(id) : of_symptom),
+      fmt::arg("path", id.path),
+      fmt::arg("module", module_of(id.path)),
+      fmt::arg("operand", operand_of(id)),
+      fmt::arg("ranks", ranks_text(ranks)),
+      fmt::arg("compute", ranks.size() == 1 ? "computes" : "compute"),
+      fmt::arg(
+          "copies",
+          tensor.symptom() == Symptom::kReplicasDisagree ? copies_text(tensor, candidate) : ""),
+      fmt::arg("dp", data_parallel_axis(candidate)),
+      fmt::arg("before", predecessor(tensors, index)),
+      fmt::arg("next", next_modules(tensors, id)),
+      fmt::arg("param_grad", state(Kind::kParamGrad)),
+      fmt::arg("main_grad", state(Kind::kMainGrad)),
+      fmt::arg("exp_avg", state(Kind::kExpAvg)),
+      fmt::arg("exp_avg_sq", state(Kind::kExpAvgSq)),
+      fmt::arg("master", state(Kind::kMaster)));
 }
 
 }  // namespace ttrace

@@ -1,6 +1,9 @@
 #include "analysis/checks/addend_check.h"
 
+#include "analysis/align/module_path.h"
 #include "analysis/checks/normalisation.h"
+#include "analysis/checks/structure.h"
+#include "analysis/checks/values_check.h"
 #include "analysis/findings/wording.h"
 #include "trace/sums/slices.h"
 #include "trace/sums/squared.h"
@@ -84,9 +87,7 @@ std::optional<double> apart(const std::vector<RankAddend>& addends,
   if (!sum.has_tensor() || sum.shape != wide.shape) {
     return std::nullopt;
   }
-  const double error =
-      compare(wide.type, wide.bytes.data(), sum.type, sum.bytes.data(), element_count(sum.shape))
-          .error_norm();
+  const double error = statistics_of(wide, sum).error_norm();
   return std::isfinite(error) ? std::optional(error) : std::nullopt;
 }
 
@@ -102,9 +103,8 @@ std::optional<Known> known_formula(const std::vector<RankAddend>& addends,
                                    double enough,
                                    const Allowances& allowances) {
   constexpr double kKnown = 0.01;  // of f
-  const double known_rest = allowances.has(Allowance::kKnownFormula)
-                                ? kKnown * norm
-                                : std::numeric_limits<double>::infinity();
+  const double known_rest = allowances.granted(
+      Allowance::kKnownFormula, kKnown * norm, std::numeric_limits<double>::infinity());
   std::vector<Formula> formulas = {std::nullopt};
   for (const Normalisation& each : known_normalisations()) {
     formulas.emplace_back(each);
@@ -209,9 +209,9 @@ FactorComparison factor_of(const AddendError& judged,
   FactorComparison result;
   result.where = "the addend of " + ranks_text(std::vector{judged.rank});
   result.deviation = judged.factor;
-  const double native = allowances.has(Allowance::kNativeFactor) ? native_factor : 0.0;
+  const double native = allowances.granted(Allowance::kNativeFactor, native_factor);
   const double rounding =
-      allowances.has(Allowance::kOperatorFactorRounding) ? rounding_error(ElementType::kF32) : 0.0;
+      allowances.granted(Allowance::kOperatorFactorRounding, rounding_error(ElementType::kF32));
   result.scale = std::sqrt(squared(judged.scale * share) + squared(native) + squared(rounding));
   result.least = judged.reach * share;
   if (allowances.has(Allowance::kOwnSpread)) {
@@ -275,25 +275,16 @@ std::optional<Claim> claim_of(const std::vector<AddendError>& wrong, std::size_t
 
 }  // namespace
 
-AddendCheck::AddendCheck(const Trace& candidate, const Limits& limits)
-    : shards_(candidate), allowances_(limits.allowances()), producers_(candidate) {}
-
-const Shard* AddendCheck::record_of(int rank, const TensorId& id) const {
-  for (const Shard& shard : shards_.of(id)) {
-    if (shard.rank == rank) {
-      return &shard;
-    }
-  }
-  return nullptr;
-}
+AddendCheck::AddendCheck(const Trace& candidate, const Allowances& allowances)
+    : shards_(candidate), allowances_(allowances), producers_(candidate) {}
 
 // The record itself, or the output that the rank's module has taken.
 const Shard* AddendCheck::input_of(int rank, const TensorId& id) const {
-  if (const Shard* const own = record_of(rank, id)) {
+  if (const Shard* const own = shard_of(shards_.of(id), rank)) {
     return own;
   }
   const TensorId* const producer = producers_.of(id, rank);
-  return producer == nullptr ? nullptr : record_of(rank, *producer);
+  return producer == nullptr ? nullptr : shard_of(shards_.of(*producer), rank);
 }
 
 // Values of all calls of the parameter's module; nothing if the rank recorded no gradient of an
@@ -302,12 +293,12 @@ std::vector<RankAddend::Call> AddendCheck::calls_of(const TensorId& parameter,
                                                     int rank,
                                                     std::size_t width) const {
   TensorId id = parameter;
-  id.path.resize(id.path.rfind('.'));
+  id.path = module_of(parameter.path);
   id.slot = 0;
   std::vector<Call> calls;
   for (id.call = 0;; ++id.call) {
     id.kind = Kind::kGradOutput;
-    const Shard* const gradient = record_of(rank, id);
+    const Shard* const gradient = shard_of(shards_.of(id), rank);
     if (gradient == nullptr) {
       return calls;
     }
@@ -345,32 +336,32 @@ std::optional<std::vector<RankAddend>> AddendCheck::addends_of(const Match& matc
   return addends;
 }
 
-std::optional<AddendResidual> AddendCheck::compare(const Match& match,
-                                                   const MergeResult& wide,
-                                                   const OperatorResidual& residual,
-                                                   double limit,
-                                                   double factor_limit) const {
+void AddendCheck::compare(const Match& match,
+                          const MergeResult& wide,
+                          double limit,
+                          double factor_limit,
+                          OperatorResidual& residual) const {
   // Of a rounding of the sum. A formula that leaves less ends the search: this saves computing
   // every norm again by a dozen formulas, and widens no bound. The best of all formulas gave the
   // same.
   constexpr double kNegligible = 1.0 / 16;
   const auto addends = addends_of(match);
   if (!addends) {
-    return std::nullopt;
+    return;
   }
   const double unit = default_unit(match.candidate.front().record->type, allowances_);
   const auto known =
       known_formula(*addends, wide, residual.norm, kNegligible * unit * residual.norm, allowances_);
   if (!known) {
-    return std::nullopt;
+    return;
   }
   const double terms = squared_terms(*addends, known->replays);
   const double whole = squared(residual.native) + squared(known->rest);
   const double native = std::max(0.0, squared(residual.native) - 2.0 * squared(residual.rounding)) +
                         squared(known->rest);
-  const double shared = allowances_.has(Allowance::kNativeAddends) ? native : 0.0;
-  std::optional<SliceComparison> part;
-  AddendResidual result;
+  const double shared = allowances_.granted(Allowance::kNativeAddends, native);
+  residual.slice.reset();
+  residual.in_noise.reset();
   std::vector<AddendError> wrong;
   for (std::size_t i = 0; i < addends->size(); ++i) {
     const Replay& right = known->replays[i];
@@ -389,12 +380,10 @@ std::optional<AddendResidual> AddendCheck::compare(const Match& match,
     if (of_error.beyond() || (of_factor && of_factor->beyond())) {
       wrong.push_back(error);
     }
-    keep_worst(std::move(of_error), part);
-    keep_worst(of_factor, result.factor);
+    keep_worst(std::move(of_error), residual.slice);
+    keep_worst(of_factor, residual.in_noise);
   }
-  result.part = *std::move(part);
-  result.claim = claim_of(wrong, addends->size());
-  return result;
+  residual.claim = claim_of(wrong, addends->size());
 }
 
 }  // namespace ttrace

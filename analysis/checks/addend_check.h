@@ -56,12 +56,6 @@
 
 namespace ttrace {
 
-struct AddendResidual {
-  SliceComparison part;                    // the addend nearest to its bound, or farthest beyond
-  std::optional<FactorComparison> factor;  // the same of factors; of vectors long enough
-  std::optional<Claim> claim;              // where the addends beyond are factors of what is right
-};
-
 // The records of one rank.
 struct RankAddend {
   // A call of the parameter's module.
@@ -77,23 +71,23 @@ struct RankAddend {
 class AddendCheck {
  public:
   // Keeps references to the trace.
-  explicit AddendCheck(const Trace& candidate, const Limits& limits = {});
+  AddendCheck(const Trace& candidate, const Allowances& allowances);
 
-  // `wide` is f, and `residual` belongs to the whole tensor; the limits are those of Q and of the
-  // factor. Returns nothing for a tensor that is not a sum of ranks' addends, or whose formula is
-  // not known.
-  [[nodiscard]] std::optional<AddendResidual> compare(const Match& match,
-                                                      const MergeResult& wide,
-                                                      const OperatorResidual& residual,
-                                                      double limit,
-                                                      double factor_limit) const;
+  // `wide` is f, and `residual` has the figures of the whole tensor; the limits are those of Q and
+  // of the factor. Its part and factor become those of the addends nearest to their bounds, or
+  // farthest beyond; there is no factor of vectors that are too short. Leaves a tensor as it is
+  // that is not a sum of ranks' addends, or whose formula is not known.
+  void compare(const Match& match,
+               const MergeResult& wide,
+               double limit,
+               double factor_limit,
+               OperatorResidual& residual) const;
 
  private:
   [[nodiscard]] std::optional<std::vector<RankAddend>> addends_of(const Match& match) const;
   [[nodiscard]] std::vector<RankAddend::Call> calls_of(const TensorId& parameter,
                                                        int rank,
                                                        std::size_t width) const;
-  [[nodiscard]] const Shard* record_of(int rank, const TensorId& id) const;
   [[nodiscard]] const Shard* input_of(int rank, const TensorId& id) const;
 
   ShardIndex shards_;

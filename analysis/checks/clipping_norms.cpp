@@ -56,7 +56,6 @@ bool is_number_of(ElementType type, double value) {
 }  // namespace
 
 double rounding_of_stored_norm(ElementType type, double norm) {
-  constexpr double kLargestOverUsualRounding = 2.4;  // half an ulp, at a power of two
   const bool is_lower = coarser(type, ElementType::kF32) == type && type != ElementType::kF32;
   return is_lower && is_number_of(type, norm)
              ? 2.0 * kLargestOverUsualRounding * rounding_error(type)

@@ -1,5 +1,7 @@
 #include "analysis/checks/codes_check.h"
 
+#include "analysis/align/tensor_pair.h"
+#include "analysis/align/values.h"
 #include "analysis/checks/gradient_factor.h"
 #include "analysis/findings/wording.h"
 
@@ -43,9 +45,7 @@ class Row {
             const ScaleOf& scale_of,
             const PerFormat& formats) {
     const auto size = std::ssize(values_);
-    const std::byte* start =
-        tensor.bytes.data() + static_cast<std::size_t>(first) * element_size(tensor.type);
-    to_double(tensor.type, start, size, values_.data());
+    to_double(tensor.type, advance(tensor.bytes.data(), tensor.type, first), size, values_.data());
     for (std::size_t i = 0; i < values_.size(); ++i) {
       quotients_[i] = values_[i] == 0.0 ? 0.0 : values_[i] / scales[scale_of(i)];
     }
@@ -116,12 +116,6 @@ struct PairCounts {
   [[nodiscard]] bool are_codes() const { return reference.is_either() && candidate.is_either(); }
 };
 
-std::vector<double> doubles(const MergeResult& tensor) {
-  std::vector<double> values(static_cast<std::size_t>(element_count(tensor.shape)));
-  to_double(tensor.type, tensor.bytes.data(), std::ssize(values), values.data());
-  return values;
-}
-
 // Number of the first scale of the row with that number; a row is an index of all dimensions but
 // the last.
 std::size_t first_scale(std::int64_t row,
@@ -148,7 +142,7 @@ struct Scales {
 };
 
 Scales scales_of(const Quantised& reference, const Quantised& candidate) {
-  Scales scales{doubles(reference.scales), doubles(candidate.scales), {}};
+  Scales scales{values_of(reference.scales).data, values_of(candidate.scales).data, {}};
   for (std::size_t i = 0; i < scales.reference.size(); ++i) {
     const double ratio = scales.candidate[i] / scales.reference[i];
     const bool is_power = is_power_of_two(ratio);
@@ -267,7 +261,7 @@ std::optional<CodesComparison> compare_codes(const Quantised& reference,
 bool keep_codes(const CodesComparison& codes, const Allowances& allowances) {
   constexpr double kFew = 1e-3;
   const double few =
-      allowances.has(Allowance::kFewCodes) ? kFew * static_cast<double>(codes.elements) : 0.0;
+      allowances.granted(Allowance::kFewCodes, kFew * static_cast<double>(codes.elements));
   const auto no_more = [&](std::int64_t reference, std::int64_t candidate) {
     return static_cast<double>(candidate) <= static_cast<double>(reference) + few;
   };
@@ -279,10 +273,7 @@ bool keep_codes(const CodesComparison& codes, const Allowances& allowances) {
 
 Check format_check(const CodesComparison& codes) {
   if (codes.reference.format == codes.candidate.format) {
-    Check check;
-    check.question = Question::kFormat;
-    check.source = "exact (structure)";
-    return check;
+    return passed(Question::kFormat, "exact (structure)");
   }
   return failed(Question::kFormat,
                 fmt::format("its codes are {}, but {} in the reference",

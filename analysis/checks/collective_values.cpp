@@ -1,5 +1,6 @@
 #include "analysis/checks/collective_values.h"
 
+#include "analysis/align/values.h"
 #include "analysis/bounds/bounds.h"
 #include "analysis/findings/wording.h"
 
@@ -8,9 +9,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 
 namespace ttrace {
@@ -23,19 +22,6 @@ struct Expected {
   Doubles values;
   Doubles bounds;
 };
-
-std::string nine_digits(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.9g", value);
-  return text.data();
-}
-
-Doubles values_of(const Shard& shard) {
-  const std::int64_t count = element_count(shard.record->shape);
-  Doubles values(static_cast<std::size_t>(count));
-  to_double(shard.record->type, shard.bytes.data(), count, values.data());
-  return values;
-}
 
 std::int64_t rows_of(const Shard& shard) {
   return shard.record->shape.empty() ? 1 : shard.record->shape.front();
@@ -258,13 +244,13 @@ std::optional<CollectiveFault> check_values(const std::vector<Member>& members, 
   }
   std::vector<Doubles> inputs;
   for (const Member& member : members) {
-    inputs.push_back(values_of(member.input));
+    inputs.push_back(local_values(member.input).data);
   }
   const std::vector<Expected> expected = expected_of(members, inputs, any_order);
   std::optional<CollectiveFault> fault;
   for (std::size_t i = 0; i < members.size(); ++i) {
     const Shard& shard = members[i].output;
-    const Doubles output = values_of(shard);
+    const Doubles output = local_values(shard).data;
     if (output.size() != expected[i].values.size()) {
       return CollectiveFault{fmt::format("the outputs have the wrong sizes: {} for the inputs {}",
                                          sizes_text(members, true),
@@ -278,14 +264,14 @@ std::optional<CollectiveFault> check_values(const std::vector<Member>& members, 
     if (!fault) {
       fault = CollectiveFault{
           fmt::format(
-              "{} of {} on rank {} do not follow from the inputs; the first, at {}, is {} instead "
-              "of {}; the largest difference is {}",
+              "{} of {} on rank {} do not follow from the inputs; the first, at {}, is {:.9g} "
+              "instead of {:.9g}; the largest difference is {}",
               difference.count,
               counted(output.size(), "element"),
               shard.rank,
               index_text(unravel(static_cast<std::int64_t>(difference.first), shard.record->shape)),
-              nine_digits(output[difference.first]),
-              nine_digits(expected[i].values[difference.first]),
+              output[difference.first],
+              expected[i].values[difference.first],
               short_number(difference.largest)),
           {}};
     }

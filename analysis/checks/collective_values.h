@@ -29,6 +29,6 @@ struct CollectiveFault {
 // Without `any_order` sums must be exact to the last bit. Requires: all members of the group, with
 // one operation.
 [[nodiscard]] std::optional<CollectiveFault> check_values(const std::vector<Member>& members,
-                                                          bool any_order = true);
+                                                          bool any_order);
 
 }  // namespace ttrace

@@ -1,10 +1,11 @@
 #include "analysis/checks/edge_check.h"
 
+#include "analysis/align/index_by_id.h"
 #include "analysis/align/model_vocabulary.h"
 #include "analysis/align/producers.h"
+#include "analysis/checks/structure.h"
 #include "analysis/checks/values_check.h"
 #include "analysis/findings/wording.h"
-#include "trace/base/tensor_id_hash.h"
 #include "trace/file/edge.h"
 #include "trace/merge/merge.h"
 #include "trace/sums/statistics.h"
@@ -12,22 +13,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <functional>
 #include <optional>
 #include <string>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
 namespace ttrace {
 namespace {
-
-// By ids that stay where others have them.
-template <class Value>
-using ById = std::unordered_map<std::reference_wrapper<const TensorId>,
-                                Value,
-                                TensorIdHash,
-                                std::equal_to<TensorId>>;
 
 // What a stage received is the output that another one sent; see SelfCheck.
 TensorId as_output(TensorId id) {
@@ -38,25 +30,6 @@ TensorId as_output(TensorId id) {
 TensorId as_sent(TensorId id) {
   id.kind = Kind::kSent;
   return id;
-}
-
-bool has_edges(const Trace& trace) {
-  return std::any_of(trace.steps().begin(), trace.steps().end(), [](const StepTrace& step) {
-    return std::any_of(step.ranks.begin(), step.ranks.end(), [](const RankFile& file) {
-      return !file.edges().empty();
-    });
-  });
-}
-
-template <class Use>
-void for_each_edge(const Trace& trace, Use&& use) {
-  for (const StepTrace& step : trace.steps()) {
-    for (const RankFile& file : step.ranks) {
-      for (const Edge& edge : file.edges()) {
-        use(edge);
-      }
-    }
-  }
 }
 
 // Returns nothing if the parts of one side form no whole tensor, or if the two have different
@@ -88,8 +61,8 @@ std::string difference_text(const Statistics& statistics) {
 }
 
 // The source of the bound.
-std::string source_text(const Edge& edge) {
-  return "exact (" + to_string(edge.producer) + ")";
+std::string source_text(const TensorId& producer) {
+  return "exact (" + to_string(producer) + ")";
 }
 
 class EdgeCheck {
@@ -101,28 +74,23 @@ class EdgeCheck {
       : tensors_(tensors),
         one_program_(one_program),
         vocabulary_(candidate.manifest().roles),
-        sources_(candidate) {
-    matches_.reserve(matches.size());
-    for (const Match& match : matches) {
-      matches_.emplace(std::cref(match.id), &match);
-    }
-    judged_.reserve(tensors.size());
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      judged_.emplace(std::cref(tensors[i].id), i);
-    }
-  }
+        matches_(matches),
+        by_id_(matches),
+        judged_(tensors),
+        sources_(candidate) {}
 
   void look_at(const Edge& edge) {
-    if (!judged_.contains(edge.consumer) && !judged_.contains(edge.producer)) {
+    TensorVerdict* const consumer = judged_.find(edge.consumer);
+    if (consumer == nullptr && judged_.find(edge.producer) == nullptr) {
       return;
     }
     ++coverage_.edges;
-    const Match* const source = matched(edge.producer);
+    const Match* const source = by_id_.find(edge.producer);
     if (source == nullptr || source->candidate.empty()) {
       return;  // reported as missing
     }
     const bool seen =
-        judged_.contains(edge.consumer) ? judge_copy(edge, *source) : judge_sources(edge, *source);
+        consumer == nullptr ? judge_sources(edge, *source) : judge_copy(edge, *source, *consumer);
     coverage_.checked += seen ? 1 : 0;
   }
 
@@ -130,16 +98,16 @@ class EdgeCheck {
   // another module's output in the candidate.
   void look_at_aliases() {
     for (const auto& [consumer, taken] : sources_) {
-      const auto position = judged_.find(consumer);
-      const Match* const own = matched(consumer);
-      if (position != judged_.end() && own != nullptr && !own->reference.empty()) {
-        judge_alias(*own, taken, tensors_[position->second]);
+      TensorVerdict* const verdict = judged_.find(consumer);
+      const Match* const own = by_id_.find(consumer);
+      if (verdict != nullptr && own != nullptr && !own->reference.empty()) {
+        judge_alias(*own, taken, *verdict);
       }
     }
   }
 
+  // The last call: what is added moves the verdicts.
   EdgeCoverage finish() {
-    judged_.clear();
     tensors_.insert(tensors_.end(), added_.begin(), added_.end());
     const auto earlier = [](const TensorVerdict& left, const TensorVerdict& right) {
       return std::tie(left.id.step, left.order) < std::tie(right.id.step, right.order);
@@ -153,15 +121,9 @@ class EdgeCheck {
   }
 
  private:
-  [[nodiscard]] const Match* matched(const TensorId& id) const {
-    const auto found = matches_.find(id);
-    return found == matches_.end() ? nullptr : found->second;
-  }
-
   // The candidate recorded the input, because no module returned this memory.
-  bool judge_copy(const Edge& edge, const Match& source) {
-    const Match* const own = matched(edge.consumer);
-    TensorVerdict& verdict = tensors_[judged_.at(edge.consumer)];
+  bool judge_copy(const Edge& edge, const Match& source, TensorVerdict& verdict) const {
+    const Match* const own = by_id_.find(edge.consumer);
     if (own == nullptr || own->candidate.empty() || verdict.is_in_reference ||
         !verdict.fails(Question::kPresence) || verdict.find(Question::kSource) != nullptr ||
         verdict.find(Question::kRecompute) != nullptr) {
@@ -172,8 +134,7 @@ class EdgeCheck {
       return false;
     }
     verdict.excuse(Excuse::kCopied);
-    Check check;
-    check.question = Question::kSource;
+    Check check = passed(Question::kSource, source_text(edge.producer));
     if (statistics->different > 0) {
       const bool again = first_forward_took(edge);
       check = failed(again ? Question::kRecompute : Question::kSource,
@@ -182,8 +143,8 @@ class EdgeCheck {
                                  to_string(edge.producer),
                                  difference_text(*statistics)));
       check.original = edge.producer;
+      check.source = source_text(edge.producer);
     }
-    check.source = source_text(edge);
     verdict.add(std::move(check));
     return true;
   }
@@ -209,7 +170,7 @@ class EdgeCheck {
     const bool is_one = std::all_of(taken.begin(), taken.end(), [&](const auto& source) {
       return as_output(source.second) == producer;
     });
-    const Match* const source = matched(producer);
+    const Match* const source = by_id_.find(producer);
     if (!own.candidate.empty() || !verdict.fails(Question::kPresence) || !is_one ||
         source == nullptr) {
       return;
@@ -219,10 +180,7 @@ class EdgeCheck {
       return;  // the candidate leaves out what the reference does in between
     }
     verdict.excuse(Excuse::kCopied);
-    Check check;
-    check.question = Question::kSource;
-    check.source = "exact (" + to_string(producer) + ")";
-    verdict.add(std::move(check));
+    verdict.add(passed(Question::kSource, source_text(producer)));
   }
 
   // All ranks took what a module returned, perhaps another one than in the reference.
@@ -236,12 +194,12 @@ class EdgeCheck {
       if (from == edge.producer) {
         continue;
       }
-      const Match* match = matched(from);
+      const Match* match = by_id_.find(from);
       // torch's schedules name a message by the stage that it goes to, so that nothing but the
       // values that were sent says whose output it is. What became of them on their way is another
       // question: see SelfCheck.
       const bool by_stage = match == nullptr && producer.kind == Kind::kReceived;
-      match = by_stage ? matched(as_sent(producer)) : match;
+      match = by_stage ? by_id_.find(as_sent(producer)) : match;
       if (match == nullptr || match->candidate.empty()) {
         return false;
       }
@@ -261,18 +219,16 @@ class EdgeCheck {
   void add(const Edge& edge, const Match& taken, const std::optional<Statistics>& statistics) {
     TensorVerdict verdict;
     verdict.id = edge.consumer;
-    const auto before = judged_.find(edge.producer);
-    verdict.order = before == judged_.end() ? edge.order : tensors_[before->second].order;
-    for (const Shard& shard : taken.candidate) {
-      verdict.holders.push_back(shard.rank);
-    }
+    const TensorVerdict* const before = judged_.find(edge.producer);
+    verdict.order = before == nullptr ? edge.order : before->order;
+    verdict.holders = ranks_of(taken.candidate);
     Check check = failed(
         Question::kSource,
         fmt::format("its source is {}, but the reference takes {}: {}",
                     to_string(taken.id),
                     to_string(edge.producer),
                     statistics ? difference_text(*statistics) : "they have different shapes"));
-    check.source = source_text(edge);
+    check.source = source_text(edge.producer);
     check.claim =
         taken.id.kind == Kind::kSent ? claim_of_message(edge, taken) : claim_of(edge, taken.id);
     verdict.add(std::move(check));
@@ -309,20 +265,20 @@ class EdgeCheck {
 
   // The message holds what another layer returned, in every bit.
   [[nodiscard]] std::optional<Claim> claim_of_message(const Edge& edge, const Match& taken) const {
-    for (const auto& [id, output] : matches_) {
+    for (const Match& output : matches_) {
       const bool in_its_place =
-          vocabulary_.differ_in_number(Role::kLayers, id.get().path, edge.producer.path) &&
-          id.get().kind == Kind::kOutput && id.get().step == taken.id.step &&
-          id.get().microbatch == taken.id.microbatch;
+          vocabulary_.differ_in_number(Role::kLayers, output.id.path, edge.producer.path) &&
+          output.id.kind == Kind::kOutput && output.id.step == taken.id.step &&
+          output.id.microbatch == taken.id.microbatch;
       const auto statistics =
-          in_its_place ? between(output->candidate, taken.candidate) : std::nullopt;
+          in_its_place ? between(output.candidate, taken.candidate) : std::nullopt;
       if (statistics && statistics->different == 0) {
         return Claim{
             {Signature::kWrongLayer,
              fmt::format("it takes {}, which is {} and not {}: stages take the layers in another "
                          "order",
                          to_string(taken.id),
-                         to_string(id.get()),
+                         to_string(output.id),
                          to_string(edge.producer))}};
       }
     }
@@ -332,9 +288,10 @@ class EdgeCheck {
   std::vector<TensorVerdict>& tensors_;
   bool one_program_;
   ModelVocabulary vocabulary_;
-  ById<const Match*> matches_;
-  ById<std::size_t> judged_;   // positions in tensors_, which grows only in finish()
-  RecordedProducers sources_;  // of the candidate
+  std::span<const Match> matches_;
+  IndexById<const Match> by_id_;
+  IndexById<TensorVerdict> judged_;  // of tensors_, which grows only in finish()
+  RecordedProducers sources_;        // of the candidate
   std::vector<TensorVerdict> added_;
   EdgeCoverage coverage_;
 };
@@ -345,11 +302,8 @@ EdgeCoverage check_edges(const Trace& reference,
                          const Trace& candidate,
                          std::span<const Match> matches,
                          std::vector<TensorVerdict>& tensors) {
-  if (!has_edges(reference) && !has_edges(candidate)) {
-    return {};
-  }
   EdgeCheck check(candidate, matches, tensors, reference.manifest().names.empty());
-  for_each_edge(reference, [&](const Edge& edge) { check.look_at(edge); });
+  for_each_edge(reference, [&](int /*rank*/, const Edge& edge) { check.look_at(edge); });
   check.look_at_aliases();
   return check.finish();
 }

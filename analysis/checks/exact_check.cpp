@@ -1,13 +1,13 @@
 #include "analysis/checks/exact_check.h"
 
+#include "analysis/align/producers.h"
 #include "analysis/checks/gradient_factor.h"
+#include "analysis/checks/values_check.h"
 #include "trace/base/dyadic_inputs.h"
 #include "trace/base/kind.h"
-#include "trace/sums/statistics.h"
 
 #include <algorithm>
 #include <span>
-#include <unordered_set>
 
 namespace ttrace {
 namespace {
@@ -15,21 +15,6 @@ namespace {
 bool is_rounded_multiple(const Match& match) {
   return is_gradient(match.id.kind) && !match.reference.empty() && !match.candidate.empty() &&
          !is_power_of_two(factor_between(match.reference, match.candidate));
-}
-
-using Consumers = std::unordered_set<TensorId, TensorIdHash>;
-
-// Inputs that are the very memory that another module returned.
-Consumers consumers_of(const Trace& trace) {
-  Consumers consumers;
-  for (const StepTrace& step : trace.steps()) {
-    for (const RankFile& file : step.ranks) {
-      for (const Edge& edge : file.edges()) {
-        consumers.insert(edge.consumer);
-      }
-    }
-  }
-  return consumers;
 }
 
 }  // namespace
@@ -50,14 +35,8 @@ bool ExactCheck::must_be_equal(const TensorId& id, const MergeResult& reference)
       (id.kind == Kind::kMainGrad && without_addends_.contains(id.path))) {
     return false;
   }
-  const MergeResult golden = merge(shards);
-  return golden.has_tensor() && golden.shape == reference.shape && golden.held == reference.held &&
-         compare(golden.type,
-                 golden.bytes.data(),
-                 reference.type,
-                 reference.bytes.data(),
-                 element_count(golden.shape))
-                 .different == 0;
+  const auto statistics = statistics_where_alike(merge(shards), reference);
+  return statistics && statistics->different == 0;
 }
 
 bool has_dyadic_inputs(const Trace& trace) {
@@ -69,11 +48,11 @@ bool has_dyadic_inputs(const Trace& trace) {
 void mark_copied_inputs(const Trace& reference,
                         const Trace& candidate,
                         std::span<TensorVerdict> tensors) {
-  const Consumers by_reference = consumers_of(reference);
-  const Consumers by_candidate = consumers_of(candidate);
+  const RecordedProducers in_reference(reference);
+  const RecordedProducers in_candidate(candidate);
   for (TensorVerdict& tensor : tensors) {
-    const Consumers& consumers = tensor.is_in_reference ? by_candidate : by_reference;
-    if (tensor.fails(Question::kPresence) && consumers.contains(tensor.id)) {
+    const RecordedProducers& other = tensor.is_in_reference ? in_candidate : in_reference;
+    if (tensor.fails(Question::kPresence) && !other.of(tensor.id).empty()) {
       tensor.excuse(Excuse::kReplaced);
     }
   }

@@ -1,5 +1,7 @@
 #include "analysis/checks/excuses.h"
 
+#include "analysis/bounds/limits.h"
+
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -96,7 +98,7 @@ Excuses inherited(std::span<const TensorVerdict> tensors,
   // Largest of clean runs whose operators were right: 1.36, of a factor, over 40 random BF16
   // layouts.
   constexpr double kMostThatAddsUp = 2.0;
-  const double most = allowances.has(Allowance::kAddedUp) ? kMostThatAddsUp : 0.0;
+  const double most = allowances.granted(Allowance::kAddedUp, kMostThatAddsUp);
   const bool follows = allowances.has(Allowance::kBehindFindings);
   const bool may_overflow = allowances.has(Allowance::kOverflows);
   Excuses excuses(tensors.size());
@@ -115,9 +117,9 @@ Excuses inherited(std::span<const TensorVerdict> tensors,
       overflown = overflown || (is_not_finite && !wrong);
     }
     wrong = wrong || (tensor.is_wrong() && !is_behind_flip && !excuses[i]);
-    unseen = unseen || (tensor.find(Question::kOperator) == nullptr &&
-                        tensor.origin() != BoundOrigin::kExact && tensor.id.kind != Kind::kScalar &&
-                        tensor.id.kind != Kind::kRouting);
+    unseen =
+        unseen || (tensor.find(Question::kOperator) == nullptr &&
+                   tensor.origin() != BoundOrigin::kExact && has_own_operators(tensor.id.kind));
   }
   return excuses;
 }
@@ -140,10 +142,7 @@ Excuses untraced(std::span<const TensorVerdict> tensors,
   if (declared.empty()) {
     return {};
   }
-  std::vector<IdPattern> patterns;
-  for (const std::string& pattern : declared) {
-    patterns.emplace_back("untraced", pattern);
-  }
+  std::vector<IdPattern> patterns = id_patterns("untraced", declared);
   return excused(tensors, Excuse::kUntraced, [&](const TensorVerdict& tensor) {
     return tensor.status() == missing && any_found_in(patterns, to_string(tensor.id));
   });

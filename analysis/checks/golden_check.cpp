@@ -119,26 +119,22 @@ std::vector<Check> GoldenCheck::compare(const Match& match,
     return {};
   }
   const MergeResult golden = merge(shards);
-  if (!golden.has_tensor() || golden.shape != reference.shape || golden.held != reference.held ||
-      golden.held != candidate.held) {
-    return {};
-  }
-  const Statistics of_reference = statistics_of(golden, reference);
-  GoldenComparison result;
-  result.reference_error = of_reference.error_norm();
-  result.candidate_error = statistics_of(golden, candidate).error_norm();
-  const double norm = of_reference.reference_norm();
+  const auto of_reference = statistics_where_alike(golden, reference);
+  const auto of_candidate = statistics_where_alike(golden, candidate);
   // Other checks report NaN and Inf.
-  if (!(result.reference_error > 0.0) || of_reference.candidate_nonfinite > 0 ||
-      of_reference.reference_nonfinite > 0) {
+  if (!of_reference || !of_candidate || !(of_reference->error_norm() > 0.0) ||
+      of_reference->candidate_nonfinite > 0 || of_reference->reference_nonfinite > 0) {
     return {};
   }
+  GoldenComparison result;
+  result.reference_error = of_reference->error_norm();
+  result.candidate_error = of_candidate->error_norm();
   const TensorClass tensor_class = class_of(match.id, golden.shape.size());
   if (match.id.step == first_step_ || !allowances_.has(Allowance::kFirstGoldenStep)) {
-    const double roundings = allowances_.has(Allowance::kGoldenRoundings) ? kRoundings : 0.0;
+    const double roundings = allowances_.granted(Allowance::kGoldenRoundings, kRoundings);
     const bool of_sums = of_sums_ && allowances_.has(Allowance::kLeastRhoOfSums);
     result.limit = largest_rho(tensor_class, allowances_);
-    if (result.reference_error > roundings * unit_ * norm) {
+    if (result.reference_error > roundings * unit_ * of_reference->reference_norm()) {
       result.least = least_rho(tensor_class, allowances_) * (of_sums ? kLeastInF32 : 1.0);
     }
   }

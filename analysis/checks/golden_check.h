@@ -45,7 +45,7 @@ namespace ttrace {
 class GoldenCheck {
  public:
   // Keeps a reference to the trace of the golden pass. `precision`: that of the reference.
-  GoldenCheck(const Trace& golden, std::string precision, const Allowances& allowances = {});
+  GoldenCheck(const Trace& golden, std::string precision, const Allowances& allowances);
 
   // kTooAccurate and kTooCoarse. Returns nothing if the golden pass has no such tensor or has it in
   // another shape, where it is not judged so, and where reference and golden pass are equal.

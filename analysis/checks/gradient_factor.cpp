@@ -1,5 +1,7 @@
 #include "analysis/checks/gradient_factor.h"
 
+#include "analysis/align/values.h"
+
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -11,12 +13,6 @@ namespace {
 bool hold_powers_of_two(std::span<const Shard> shards) {
   const Record& record = *shards.front().record;
   return record.id.kind == Kind::kScale && record.type == ElementType::kE8M0;
-}
-
-std::vector<double> values_of(const MergeResult& tensor) {
-  std::vector<double> values(static_cast<std::size_t>(element_count(tensor.shape)));
-  to_double(tensor.type, tensor.bytes.data(), std::ssize(values), values.data());
-  return values;
 }
 
 }  // namespace
@@ -40,8 +36,8 @@ void take_out_factor(double factor, const MergeResult& reference, MergeResult& c
   }
   int exponent = 0;
   const double odd = 2.0 * std::frexp(factor, &exponent);  // from 1 to below 2
-  const std::vector<double> expected = values_of(reference);
-  std::vector<double> values = values_of(candidate);
+  const std::vector<double> expected = values_of(reference).data;
+  std::vector<double> values = values_of(candidate).data;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double smaller = values[i] / odd;
     const double larger = 2.0 * smaller;

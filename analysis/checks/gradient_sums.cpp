@@ -1,6 +1,6 @@
 #include "analysis/checks/gradient_sums.h"
 
-#include "analysis/align/model_vocabulary.h"
+#include "analysis/align/module_path.h"
 
 #include <algorithm>
 #include <tuple>
@@ -24,35 +24,61 @@ Samples samples_of(const Layout& layout, const ModelVocabulary& vocabulary) {
 
 }  // namespace
 
-GradientSums::GradientSums(const Trace& candidate, const Limits& limits)
-    : allowances_(limits.allowances()) {
+GradientSums::GradientSums(const Trace& candidate, const Allowances& allowances)
+    : allowances_(allowances) {
   const ModelVocabulary vocabulary(candidate.manifest().roles);
-  std::map<std::tuple<std::int64_t, std::int64_t, std::string, Samples>, std::uint64_t> first;
+  std::set<Key> main_grads;
+  for (const RankFile& file : candidate.files()) {
+    data_parallel_ =
+        std::max(data_parallel_, vocabulary.axis_size(Role::kDataParallel, file.layout()));
+    for (const Record& record : file.records()) {
+      if (record.id.kind == Kind::kParam) {
+        parameters_.emplace(record.id.path, record.type);
+      } else if (record.id.kind == Kind::kParamGrad) {
+        add_addend(record);
+      } else if (record.id.kind == Kind::kMainGrad) {
+        main_grads.emplace(record.id.step, record.id.path);
+      }
+    }
+  }
+  std::set<Key> modules;  // of the parameters whose addends nobody recorded
+  for (const Key& key : main_grads) {
+    if (parameters_.contains(key.second) && !addends_.contains(key)) {
+      modules.emplace(key.first, module_of(key.second));
+    }
+  }
+  if (!modules.empty()) {
+    look_among_copies(candidate, vocabulary, modules);
+  }
+}
+
+void GradientSums::add_addend(const Record& record) {
+  Addends& addends = addends_[{record.id.step, record.id.path}];
+  const double norm = record.norm * record.placement.scale;
+  addends.ranks = std::max(addends.ranks, record.placement.partial_count);
+  addends.squared += norm * norm;
+}
+
+void GradientSums::look_among_copies(const Trace& candidate,
+                                     const ModelVocabulary& vocabulary,
+                                     const std::set<Key>& modules) {
   std::map<std::tuple<Key, Samples, std::uint64_t>, int> copies;
-  for (const StepTrace& step : candidate.steps()) {
-    for (const RankFile& file : step.ranks) {
-      data_parallel_ =
-          std::max(data_parallel_, vocabulary.axis_size(Role::kDataParallel, file.layout()));
-      const Samples samples = samples_of(file.layout(), vocabulary);
-      for (const Record& record : file.records()) {
-        const TensorId& id = record.id;
-        if (id.kind == Kind::kParam) {
-          parameters_.emplace(id.path, record.type);
-        } else if (id.kind == Kind::kParamGrad) {
-          Addends& addends = addends_[{id.step, id.path}];
-          const double norm = record.norm * record.placement.scale;
-          addends.ranks = std::max(addends.ranks, record.placement.partial_count);
-          addends.squared += norm * norm;
-        } else if (id.kind == Kind::kMainGrad) {
-          const Key key{id.step, id.path};
-          int& largest = copies_[key];
-          largest = std::max(largest, ++copies[{key, samples, record.digest}]);
-        } else if (id.kind == Kind::kGradOutput && id.slot == 0) {
-          const auto [found, is_new] =
-              first.try_emplace({id.step, id.microbatch, id.path, samples}, record.digest);
-          if (!is_new && found->second != record.digest) {
-            cut_gradients_.emplace(Key{id.step, id.path}, record.type);
-          }
+  std::map<std::tuple<Key, std::int64_t, Samples>, std::uint64_t> first;
+  for (const RankFile& file : candidate.files()) {
+    const Samples samples = samples_of(file.layout(), vocabulary);
+    for (const Record& record : file.records()) {
+      const TensorId& id = record.id;
+      if (is_without_addends(id)) {
+        const Key key{id.step, id.path};
+        int& largest = copies_[key];
+        largest = std::max(largest, ++copies[{key, samples, record.digest}]);
+      } else if (id.kind == Kind::kGradOutput && id.slot == 0 &&
+                 modules.contains({id.step, id.path})) {
+        const Key key{id.step, id.path};
+        const auto [found, is_new] =
+            first.try_emplace({key, id.microbatch, samples}, record.digest);
+        if (!is_new && found->second != record.digest) {
+          cut_gradients_.emplace(key, record.type);
         }
       }
     }
@@ -65,8 +91,7 @@ bool GradientSums::is_without_addends(const TensorId& id) const {
 }
 
 double GradientSums::squared_among_copies(const TensorId& id) const {
-  const std::string module = id.path.substr(0, id.path.rfind('.'));
-  const auto gradient = cut_gradients_.find({id.step, module});
+  const auto gradient = cut_gradients_.find({id.step, module_of(id.path)});
   const auto copies = copies_.find({id.step, id.path});
   if (gradient == cut_gradients_.end() || copies == copies_.end()) {
     return 0.0;

@@ -22,6 +22,7 @@
 // Thread-safety: immutable.
 #pragma once
 
+#include "analysis/align/model_vocabulary.h"
 #include "analysis/bounds/limits.h"
 #include "trace/file/trace_reader.h"
 
@@ -30,6 +31,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -37,7 +39,7 @@ namespace ttrace {
 
 class GradientSums {
  public:
-  explicit GradientSums(const Trace& candidate, const Limits& limits = {});
+  GradientSums(const Trace& candidate, const Allowances& allowances);
 
   // e^2 of a main grad c, of any other record 0. `type`: of its record; `squared`: ||c||^2.
   [[nodiscard]] double squared_rounding(const TensorId& id, ElementType type, double squared) const;
@@ -50,6 +52,13 @@ class GradientSums {
     double squared = 0.0;  // sum of ||v_i||^2
   };
   using Key = std::pair<std::int64_t, std::string>;  // step and path
+
+  void add_addend(const Record& record);
+  // Counts the main grads whose addends nobody recorded, and looks at the gradients of the outputs
+  // of their modules.
+  void look_among_copies(const Trace& candidate,
+                         const ModelVocabulary& vocabulary,
+                         const std::set<Key>& modules);
   // u_g^2 (q - 1) of a parameter whose addends nobody recorded.
   [[nodiscard]] double squared_among_copies(const TensorId& id) const;
 

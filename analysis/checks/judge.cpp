@@ -1,5 +1,6 @@
 #include "analysis/checks/judge.h"
 
+#include "analysis/align/values.h"
 #include "analysis/checks/codes_check.h"
 #include "analysis/checks/gradient_factor.h"
 #include "analysis/checks/routing_check.h"
@@ -38,14 +39,6 @@ void add_all(std::vector<Check> checks, TensorVerdict& verdict) {
   }
 }
 
-// A question about structure that found nothing wrong.
-Check passed(Question question, const std::string& source) {
-  Check check;
-  check.question = question;
-  check.source = source;
-  return check;
-}
-
 void excuse_interruption(TensorVerdict& verdict) {
   verdict.excuse(Excuse::kInterrupted, "the step was interrupted before all of it was written");
 }
@@ -55,12 +48,6 @@ bool drop_part_missing(std::vector<Check>& checks) {
   return std::erase_if(checks, is_part_missing) > 0;
 }
 
-// Choices of experts, as numbers that can be compared.
-bool is_choices(const TensorId& id, const MergeResult& reference, const MergeResult& candidate) {
-  return id.kind == Kind::kRouting && id.slot == kChoicesSlot &&
-         reference.type == ElementType::kI64 && candidate.type == ElementType::kI64;
-}
-
 // The values as doubles; empty if there is no tensor of `tokens` elements.
 std::vector<double> margins_of(std::span<const Shard> shards, std::size_t tokens) {
   if (shards.empty()) {
@@ -68,12 +55,7 @@ std::vector<double> margins_of(std::span<const Shard> shards, std::size_t tokens
   }
   const MergeResult merged = merge(shards);
   const auto count = static_cast<std::size_t>(element_count(merged.shape));
-  if (!merged.has_tensor() || count != tokens) {
-    return {};
-  }
-  std::vector<double> margins(count);
-  to_double(merged.type, merged.bytes.data(), static_cast<std::int64_t>(count), margins.data());
-  return margins;
+  return merged.has_tensor() && count == tokens ? values_of(merged).data : std::vector<double>();
 }
 
 // The codes of an operand's values; nothing if a side has no scale, or no codes.
@@ -166,14 +148,6 @@ struct Judge::Subject {
     return {match.id, reference.shape.size(), type(), statistics, rescaled};
   }
 };
-
-std::size_t Judge::count() const {
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < matches_.size(); ++i) {
-    count += judges(i) ? 1 : 0;
-  }
-  return count;
-}
 
 TensorVerdict Judge::judge(std::size_t index, const std::optional<Tolerance>& tolerance) const {
   const Match& match = matches_[index];
@@ -311,11 +285,12 @@ std::optional<Judge::Subject> Judge::prepare(const Match& match,
     return std::nullopt;
   }
   add_all(row_checks(reference, candidate, "reference", "candidate"), verdict);
-  subject.is_choices = is_choices(match.id, reference, candidate);
+  subject.is_choices = is_choices(match.id) && reference.type == ElementType::kI64 &&
+                       candidate.type == ElementType::kI64;
   if (subject.is_choices) {
     return subject;
   }
-  subject.is_dyadic = options_.others.exact != nullptr && !is_exact(match.id, subject.type());
+  subject.is_dyadic = options_.others.exact && !is_exact(match.id, subject.type());
   subject.are_powers_of_two = are_powers_of_two(match.reference, match.candidate);
   subject.rescaled = is_rescaled(match);
   if (subject.has_bound() && subject.are_powers_of_two &&
@@ -338,14 +313,7 @@ void Judge::follow_choices(Subject& subject) const {
   if (!subject.match.choices || subject.statistics.different == 0) {
     return;
   }
-  const Match& choices = matches_[*subject.match.choices];
-  if (choices.reference.empty() || choices.candidate.empty() ||
-      !is_one_per_choice(subject.candidate,
-                         choices.reference.front().record->placement.logical_shape())) {
-    return;
-  }
-  auto ordered =
-      in_order_of_reference(merge(choices.reference), merge(choices.candidate), subject.candidate);
+  auto ordered = in_order_of_reference(matches_[*subject.match.choices], subject.candidate);
   if (!ordered) {
     return;
   }
@@ -419,7 +387,7 @@ void Judge::ask_parts(const Subject& subject, TensorVerdict& verdict) const {
 }
 
 void Judge::ask_operators(const Subject& subject, TensorVerdict& verdict) const {
-  if (!subject.has_bound() || options_.others.operators == nullptr || subject.are_powers_of_two) {
+  if (!subject.has_bound() || !options_.others.operators || subject.are_powers_of_two) {
     return;
   }
   auto residual = options_.others.operators->compare(subject.match,
@@ -437,7 +405,7 @@ void Judge::ask_operators(const Subject& subject, TensorVerdict& verdict) const 
 }
 
 void Judge::ask_golden(const Subject& subject, TensorVerdict& verdict) const {
-  if (options_.others.golden != nullptr && subject.has_bound() &&
+  if (options_.others.golden && subject.has_bound() &&
       subject.bound.origin != BoundOrigin::kExact) {
     add_all(options_.others.golden->compare(subject.match, subject.reference, subject.candidate),
             verdict);

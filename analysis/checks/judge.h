@@ -33,11 +33,11 @@ struct Interruptions {
   std::set<std::int64_t> candidate;
 };
 
-// The checks of other passes of the reference; null if there are none.
+// The checks of other passes of the reference; nothing if there are none.
 struct OtherPasses {
-  const OperatorCheck* operators = nullptr;
-  const GoldenCheck* golden = nullptr;
-  const ExactCheck* exact = nullptr;  // takes the place of bounds
+  std::optional<OperatorCheck> operators;
+  std::optional<GoldenCheck> golden;
+  std::optional<ExactCheck> exact;  // takes the place of bounds
 };
 
 struct JudgeOptions {
@@ -64,8 +64,6 @@ class Judge {
     return family_of(kind) != KindFamily::kProgram &&
            (!SelfCheck::concerns(kind) || self_check_.is_subject(index));
   }
-  // Number of tensors that get one.
-  [[nodiscard]] std::size_t count() const;
   // Requires: judges(index). `tolerance`, where the user asked for one, replaces the bound. Throws
   // UsageError if the reference contradicts itself, because the candidate is measured by it.
   [[nodiscard]] TensorVerdict judge(std::size_t index,

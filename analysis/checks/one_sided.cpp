@@ -1,5 +1,6 @@
 #include "analysis/checks/one_sided.h"
 
+#include "analysis/align/index_by_id.h"
 #include "trace/base/kind.h"
 #include "trace/base/tensor_id_hash.h"
 
@@ -10,7 +11,6 @@
 #include <set>
 #include <string>
 #include <tuple>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -19,6 +19,7 @@ namespace ttrace {
 namespace {
 
 using Ids = std::unordered_set<TensorId, TensorIdHash>;
+using Keys = std::set<std::pair<std::int64_t, std::string>>;  // step and parameter
 
 // What `gradient` is the gradient of; nothing for gradients of parameters.
 std::optional<TensorId> value_of(TensorId gradient) {
@@ -29,86 +30,35 @@ std::optional<TensorId> value_of(TensorId gradient) {
   return gradient;
 }
 
-// Values that need no gradient on one side. A recomputed one speaks for the first forward, in which
-// checkpointing computes no gradients of anything.
-class NeedNone {
- public:
-  void add(const Match& match, std::span<const Shard> shards) {
-    const bool none = !shards.empty() && std::ranges::all_of(shards, [](const Shard& shard) {
-      return shard.record->needs_no_gradient;
-    });
-    if (none) {
-      TensorId id = match.id;
-      id.recompute = false;
-      ids_.insert(std::move(id));
-    }
-  }
-  [[nodiscard]] bool contains(const TensorId& value) const { return ids_.contains(value); }
-
- private:
-  Ids ids_;
-};
+bool is_wrong_itself(const TensorVerdict& tensor) {
+  return tensor.is_wrong() && !is_of_size_alone(tensor);
+}
 
 // Steps in which all gradients of parameters are right. What is too large and whose operators are
 // right counts as right. A micro-batch's gradient that one side does not record is part of the
 // reduced one.
-class RightSteps {
- public:
-  explicit RightSteps(std::span<const TensorVerdict> tensors) {
-    std::set<std::pair<std::int64_t, std::string>> reduced;
-    for (const TensorVerdict& tensor : tensors) {
-      if (tensor.id.kind == Kind::kMainGrad) {
-        add(tensor);
-        reduced.emplace(tensor.id.step, tensor.id.path);
+std::set<std::int64_t> right_steps(std::span<const TensorVerdict> tensors) {
+  Keys reduced;
+  for (const TensorVerdict& tensor : tensors) {
+    if (tensor.id.kind == Kind::kMainGrad) {
+      reduced.emplace(tensor.id.step, tensor.id.path);
+    }
+  }
+  std::set<std::int64_t> steps;
+  std::set<std::int64_t> wrong;
+  for (const TensorVerdict& tensor : tensors) {
+    const bool is_part = tensor.id.kind == Kind::kParamGrad && tensor.fails(Question::kPresence) &&
+                         reduced.contains({tensor.id.step, tensor.id.path});
+    if (family_of(tensor.id.kind) == KindFamily::kParameterGradient && !is_part) {
+      steps.insert(tensor.id.step);
+      if (is_wrong_itself(tensor)) {
+        wrong.insert(tensor.id.step);
       }
     }
-    for (const TensorVerdict& tensor : tensors) {
-      const bool is_part =
-          tensor.fails(Question::kPresence) && reduced.contains({tensor.id.step, tensor.id.path});
-      if (tensor.id.kind == Kind::kParamGrad && !is_part) {
-        add(tensor);
-      }
-    }
   }
-  [[nodiscard]] bool contains(std::int64_t step) const {
-    return seen_.contains(step) && !wrong_.contains(step);
-  }
-
- private:
-  void add(const TensorVerdict& tensor) {
-    seen_.insert(tensor.id.step);
-    if (tensor.is_wrong() && !is_of_size_alone(tensor)) {
-      wrong_.insert(tensor.id.step);
-    }
-  }
-
-  std::set<std::int64_t> seen_;
-  std::set<std::int64_t> wrong_;
-};
-
-// Parameters whose gradient one side has accumulated without autograd.
-class Accumulated {
- public:
-  void add(const Match& match, std::span<const Shard> shards) {
-    const bool is_there = std::ranges::any_of(shards, [](const Shard& shard) {
-      return shard.record->norm > 0.0 || shard.record->nonfinite > 0;
-    });
-    if (match.id.kind == Kind::kParamGrad && !shards.empty()) {
-      seen_.emplace(match.id.step, match.id.path);
-    } else if (match.id.kind == Kind::kMainGrad && is_there) {
-      reduced_.emplace(match.id.step, match.id.path);
-    }
-  }
-  [[nodiscard]] bool contains(const TensorId& gradient) const {
-    const std::pair key(gradient.step, gradient.path);
-    return gradient.kind == Kind::kParamGrad && !seen_.contains(key) && reduced_.contains(key);
-  }
-
- private:
-  using Keys = std::set<std::pair<std::int64_t, std::string>>;
-  Keys seen_;     // by autograd
-  Keys reduced_;  // and not zero
-};
+  std::erase_if(steps, [&](std::int64_t step) { return wrong.contains(step); });
+  return steps;
+}
 
 // Values that the reference has in one memory under several names, with one gradient: what a module
 // returned, and what others that change nothing on one device handed on. Where the candidate's
@@ -116,12 +66,10 @@ class Accumulated {
 // answers for it.
 class LaterNames {
  public:
-  LaterNames(std::span<const Match> matches, std::span<const TensorVerdict> tensors) {
-    for (const Match& match : matches) {
-      matches_.emplace(match.id, &match);
-    }
+  LaterNames(std::span<const Match> matches, std::span<const TensorVerdict> tensors)
+      : matches_(matches) {
     for (const TensorVerdict& tensor : tensors) {
-      if (tensor.is_wrong() && !is_of_size_alone(tensor)) {
+      if (is_wrong_itself(tensor)) {
         wrong_.insert(tensor.id);
       }
     }
@@ -136,13 +84,13 @@ class LaterNames {
   }
 
   [[nodiscard]] bool contains(const TensorId& gradient) const {
-    const auto own = matches_.find(gradient);
-    const auto key = own == matches_.end() ? std::nullopt : key_of(*own->second);
+    const Match* const own = matches_.find(gradient);
+    const auto key = own == nullptr ? std::nullopt : key_of(*own);
     if (!key) {
       return false;
     }
     const Match& first = *first_.at(*key);
-    return first.id != gradient && !wrong_.contains(first.id) && is_own_value(*own->second, first);
+    return first.id != gradient && !wrong_.contains(first.id) && is_own_value(*own, first);
   }
 
  private:
@@ -151,19 +99,18 @@ class LaterNames {
 
   [[nodiscard]] std::optional<Key> key_of(const Match& gradient) const {
     const auto value = gradient.id.kind == Kind::kGradOutput ? value_of(gradient.id) : std::nullopt;
-    const auto found = value ? matches_.find(*value) : matches_.end();
-    if (found == matches_.end() || gradient.reference.size() != 1 ||
-        found->second->reference.size() != 1) {
+    const Match* const found = value ? matches_.find(*value) : nullptr;
+    if (found == nullptr || gradient.reference.size() != 1 || found->reference.size() != 1) {
       return std::nullopt;
     }
     return Key{gradient.id.step,
                gradient.id.microbatch,
-               found->second->reference.front().record->digest,
+               found->reference.front().record->digest,
                gradient.reference.front().record->digest};
   }
 
   [[nodiscard]] std::uint64_t order_of(const Match& gradient) const {
-    return matches_.at(*value_of(gradient.id))->reference.front().record->order;
+    return matches_.find(*value_of(gradient.id))->reference.front().record->order;
   }
 
   static bool is_own_value(const Match& gradient, const Match& first) {
@@ -175,28 +122,43 @@ class LaterNames {
             differs(gradient.candidate.front(), first.candidate.front()));
   }
 
-  std::unordered_map<TensorId, const Match*, TensorIdHash> matches_;
+  IndexById<const Match> matches_;
   std::map<Key, const Match*> first_;
   Ids wrong_;
 };
 
-std::vector<IdPattern> patterns_of(std::span<const std::string> declared) {
-  std::vector<IdPattern> patterns;
-  for (const std::string& pattern : declared) {
-    patterns.emplace_back("untraced", pattern);
-  }
-  return patterns;
-}
-
 // What the records of one side show.
 struct Recorded {
-  NeedNone need_none = {};
-  Accumulated accumulated = {};
   std::vector<IdPattern> untraced;
+  // Values that need no gradient. A recomputed one speaks for the first forward, in which
+  // checkpointing computes no gradients of anything.
+  Ids need_none = {};
+  Keys by_autograd = {};  // parameters whose gradients autograd has computed
+  Keys reduced = {};      // and those whose reduced gradient is not zero
 
   void add(const Match& match, std::span<const Shard> shards) {
-    need_none.add(match, shards);
-    accumulated.add(match, shards);
+    if (shards.empty()) {
+      return;
+    }
+    if (std::ranges::all_of(shards,
+                            [](const Shard& shard) { return shard.record->needs_no_gradient; })) {
+      TensorId id = match.id;
+      id.recompute = false;
+      need_none.insert(std::move(id));
+    }
+    const bool is_there = std::ranges::any_of(shards, [](const Shard& shard) {
+      return shard.record->norm > 0.0 || shard.record->nonfinite > 0;
+    });
+    if (match.id.kind == Kind::kParamGrad) {
+      by_autograd.emplace(match.id.step, match.id.path);
+    } else if (match.id.kind == Kind::kMainGrad && is_there) {
+      reduced.emplace(match.id.step, match.id.path);
+    }
+  }
+  // Whether the side has accumulated a parameter's gradient without autograd.
+  [[nodiscard]] bool has_accumulated(const TensorId& gradient) const {
+    const std::pair key(gradient.step, gradient.path);
+    return gradient.kind == Kind::kParamGrad && !by_autograd.contains(key) && reduced.contains(key);
   }
 };
 
@@ -204,7 +166,8 @@ struct Recorded {
 
 Excuses one_sided(std::span<const Match> matches,
                   std::span<const TensorVerdict> tensors,
-                  const Untraced& untraced) {
+                  std::span<const std::string> untraced_by_reference,
+                  std::span<const std::string> untraced_by_candidate) {
   const auto is_missing = [](const TensorVerdict& tensor) {
     return tensor.fails(Question::kPresence) && is_gradient(tensor.id.kind);
   };
@@ -217,8 +180,8 @@ Excuses one_sided(std::span<const Match> matches,
       })) {
     return {};
   }
-  Recorded reference{.untraced = patterns_of(untraced.reference)};
-  Recorded candidate{.untraced = patterns_of(untraced.candidate)};
+  Recorded reference{.untraced = id_patterns("untraced", untraced_by_reference)};
+  Recorded candidate{.untraced = id_patterns("untraced", untraced_by_candidate)};
   for (const Match& match : matches) {
     reference.add(match, match.reference);
     candidate.add(match, match.candidate);
@@ -229,11 +192,14 @@ Excuses one_sided(std::span<const Match> matches,
       copied.insert(tensor.id);
     }
   }
-  const RightSteps right(tensors);
-  const LaterNames later(matches, tensors);
+  const std::set<std::int64_t> right = right_steps(tensors);
+  std::optional<LaterNames> later;
+  if (std::ranges::any_of(tensors, is_different)) {
+    later.emplace(matches, tensors);
+  }
   return excused(tensors, Excuse::kOneSided, [&](const TensorVerdict& tensor) {
     if (is_different(tensor)) {
-      return later.contains(tensor.id);
+      return later->contains(tensor.id);
     }
     Recorded& other = tensor.is_in_reference ? candidate : reference;
     if (!is_missing(tensor) || any_found_in(other.untraced, to_string(tensor.id))) {
@@ -241,7 +207,7 @@ Excuses one_sided(std::span<const Match> matches,
     }
     const std::optional<TensorId> value = value_of(tensor.id);
     if (!value) {
-      return other.accumulated.contains(tensor.id);
+      return other.has_accumulated(tensor.id);
     }
     const bool is_harmless = !tensor.is_in_reference || right.contains(value->step);
     return copied.contains(*value) || (other.need_none.contains(*value) && is_harmless);

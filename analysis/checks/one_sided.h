@@ -28,15 +28,11 @@
 
 namespace ttrace {
 
-// Ids that a program declares it cannot record (Manifest::untraced). They have an excuse already.
-struct Untraced {
-  std::span<const std::string> reference = {};
-  std::span<const std::string> candidate = {};
-};
-
-// Requires: copied inputs have their excuse already.
+// Requires: copied inputs have their excuse already, and so has what a program declares it cannot
+// record (Manifest::untraced).
 [[nodiscard]] Excuses one_sided(std::span<const Match> matches,
                                 std::span<const TensorVerdict> tensors,
-                                const Untraced& untraced = {});
+                                std::span<const std::string> untraced_by_reference,
+                                std::span<const std::string> untraced_by_candidate);
 
 }  // namespace ttrace

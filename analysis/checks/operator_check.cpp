@@ -24,8 +24,6 @@ namespace ttrace {
 namespace {
 
 constexpr int kClippingRoundings = 3;  // norms of shards, their sum, the quotient
-constexpr double kLargestOverUsualRounding =
-    2.4;  // half a unit in the last place, at a power of two
 
 double equal_part(const MergeResult& twin, const MergeResult& candidate) {
   const auto statistics = statistics_where_alike(twin, candidate);
@@ -62,7 +60,7 @@ std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
   }
   limits.noise = &noise;
   limits.growth = growth_of(residual);
-  limits.pooled_passes = ledger.has(Allowance::kPooledNoise) ? kPooledPasses : 0.0;
+  limits.pooled_passes = ledger.granted(Allowance::kPooledNoise, kPooledPasses);
   limits.least_elements = ledger.has(Allowance::kFewSliceElements) ? kFewElements : 1;
   limits.relative_squared =
       limits.growth * squared(residual.rounding) / parts.candidate.all.reference_squared;
@@ -96,9 +94,8 @@ double factor_rounding(Kind kind, const Limits& limits) {
   const int roundings = limits.has(Allowance::kClippingRoundings)
                             ? traits_of(kind).power_of_gradient * kClippingRoundings
                             : 1;
-  return limits.has(Allowance::kOperatorFactorRounding)
-             ? std::max(1, roundings) * rounding_error(ElementType::kF32)
-             : 0.0;
+  return limits.granted(Allowance::kOperatorFactorRounding,
+                        std::max(1, roundings) * rounding_error(ElementType::kF32));
 }
 
 // Returns nothing for tensors without slices. `step`: for a tensor that an optimizer updates, unit
@@ -118,8 +115,7 @@ std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
   const double norm_squared = all.reference_squared;
   FactorComparison result;
   result.deviation = all.along_reference / norm_squared;
-  const double native =
-      limits.has(Allowance::kNativeFactor) ? squared(twin.all.along_reference) : 0.0;
+  const double native = limits.granted(Allowance::kNativeFactor, squared(twin.all.along_reference));
   result.scale = std::sqrt((native + variance) * growth_of(residual) / squared(norm_squared) +
                            squared(rounding) + squared(step.value_or(0.0)));
   if (limits.has(Allowance::kOwnSpread)) {
@@ -151,9 +147,9 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
                              const Limits& limits)
     : wide_(traces.wide),
       native_(traces.native),
-      addends_(candidate, limits),
+      addends_(candidate, limits.allowances()),
       norms_(candidate, traces.wide),
-      gradients_(candidate, limits),
+      gradients_(candidate, limits.allowances()),
       hidden_(traces.wide, candidate),
       limits_(limits) {
   const auto type = rounded_operands(candidate.manifest());
@@ -163,16 +159,14 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
   const ElementType coarsest = precision_of(candidate.manifest().precision).coarsest;
   sums_dominate_ = coarsest == ElementType::kF32 || coarsest == ElementType::kF64;
   const ModelVocabulary vocabulary(candidate.manifest().roles);
-  for (const StepTrace& step : candidate.steps()) {
-    for (const RankFile& file : step.ranks) {
-      cuts_sequences_ =
-          cuts_sequences_ || vocabulary.axis_size(Role::kContextParallel, file.layout()) > 1;
-      for (const RoundedSum& sum : file.sums()) {
-        sums_[sum.id].push_back(sum);
-      }
-      for (const Record& record : file.records()) {
-        quantises_ = quantises_ || record.id.kind == Kind::kScale;
-      }
+  for (const RankFile& file : candidate.files()) {
+    cuts_sequences_ =
+        cuts_sequences_ || vocabulary.axis_size(Role::kContextParallel, file.layout()) > 1;
+    for (const RoundedSum& sum : file.sums()) {
+      sums_[sum.id].push_back(sum);
+    }
+    for (const Record& record : file.records()) {
+      quantises_ = quantises_ || record.id.kind == Kind::kScale;
     }
   }
 }
@@ -208,15 +202,6 @@ double OperatorCheck::squared_other_grid(const Match& match, const Statistics& s
              : 0.0;
 }
 
-// Gradients of an attention core's inputs are like other gradients, unless a ring adds them up.
-double OperatorCheck::limit_of_whole(TensorClass tensor_class) const {
-  const LimitKey own{tensor_class, Statistic::kOperator};
-  const bool is_like_others = tensor_class == TensorClass::kInputGradient && !cuts_sequences_ &&
-                              !limits_.is_calibrated(own);
-  return is_like_others ? limits_.of({TensorClass::kActivationGradient, Statistic::kOperator})
-                        : limits_.of(own);
-}
-
 // Storing rounds every element of a row on its own, whereas sums in another order err alike in
 // many: in all that one head's few scores, or one mean of a norm, go into.
 double OperatorCheck::limit_of_row(TensorClass tensor_class) const {
@@ -245,9 +230,8 @@ std::optional<double> OperatorCheck::step_of(const Match& match,
   if (!step || !(step->candidate_squared > 0.0)) {
     return std::nullopt;
   }
-  return limits_.has(Allowance::kUpdateRounding)
-             ? unit * step->error_norm() / std::sqrt(step->candidate_squared)
-             : 0.0;
+  return limits_.granted(Allowance::kUpdateRounding,
+                         unit * step->error_norm() / std::sqrt(step->candidate_squared));
 }
 
 // The tensors of both forced passes and the candidate's.
@@ -266,8 +250,7 @@ std::optional<OperatorCheck::Sides> OperatorCheck::sides_of(const Match& match,
     wide = native;  // masters exist in low precisions alone, and are of a higher one themselves
   }
   if (wide.empty() || native.empty() || !is_floating(candidate.type) ||
-      is_exact(match.id, candidate.type) || match.id.kind == Kind::kRouting ||
-      match.id.kind == Kind::kScalar) {  // judged through the tensors that it summarises
+      is_exact(match.id, candidate.type) || !has_own_operators(match.id.kind)) {
     return std::nullopt;
   }
   Sides sides{merge(wide), merge(native), {}, {}};
@@ -295,9 +278,16 @@ double OperatorCheck::unlike_in(const Sides& sides, const MergeResult& candidate
 double OperatorCheck::limit_for(const OperatorResidual& residual,
                                 TensorClass tensor_class,
                                 std::int64_t elements) const {
-  const double limit = limit_of_whole(tensor_class);
-  return is_estimate(residual) && limits_.has(Allowance::kFewElements) &&
-                 !limits_.is_calibrated({tensor_class, Statistic::kOperator})
+  const LimitKey own{tensor_class, Statistic::kOperator};
+  if (limits_.is_calibrated(own)) {
+    return limits_.of(own);
+  }
+  // Gradients of an attention core's inputs are like other gradients, unless a ring adds them up.
+  const bool is_like_others = tensor_class == TensorClass::kInputGradient && !cuts_sequences_;
+  const double limit = is_like_others
+                           ? limits_.of({TensorClass::kActivationGradient, Statistic::kOperator})
+                           : limits_.of(own);
+  return is_estimate(residual) && limits_.has(Allowance::kFewElements)
              ? std::max(limit, limit_of_estimate(elements))
              : limit;
 }
@@ -339,7 +329,7 @@ double OperatorCheck::rounding_of(ElementType type, const std::optional<double>&
   if (!step) {
     return std::max(default_unit(type, limits_.allowances()), of_products_);
   }
-  const double roundings = limits_.has(Allowance::kUpdateRounding) ? 2.0 : 1.0;
+  const double roundings = limits_.granted(Allowance::kUpdateRounding, 2.0, 1.0);
   return std::hypot(std::sqrt(roundings) * rounding_error(type), *step);
 }
 
@@ -361,9 +351,8 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   const double unit = default_unit(type, limits_.allowances());
   const std::optional<double> step = step_of(match, candidate);
   const double clipping =
-      limits_.has(Allowance::kClippingNorm)
-          ? traits_of(match.id.kind).power_of_gradient * norms_.rounding(match.id.step)
-          : 0.0;
+      limits_.granted(Allowance::kClippingNorm,
+                      traits_of(match.id.kind).power_of_gradient * norms_.rounding(match.id.step));
   OperatorResidual result;
   result.error = sides->error.error_norm();
   result.native = sides->own.error_norm();
@@ -390,15 +379,11 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
                   {tensor_class, head, step, granted},
                   result);
   }
-  if (auto addends = addends_.compare(match,
-                                      sides->expected,
-                                      result,
-                                      limits_.of({tensor_class, Statistic::kOperatorGroup}),
-                                      limits_.of({tensor_class, Statistic::kOperatorFactor}))) {
-    result.slice = std::move(addends->part);
-    result.in_noise = std::move(addends->factor);
-    result.claim = std::move(addends->claim);
-  }
+  addends_.compare(match,
+                   sides->expected,
+                   limits_.of({tensor_class, Statistic::kOperatorGroup}),
+                   limits_.of({tensor_class, Statistic::kOperatorFactor}),
+                   result);
   return result;
 }
 

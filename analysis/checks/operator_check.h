@@ -131,7 +131,6 @@ class OperatorCheck {
                      const TensorPair& pair,
                      const PartTerms& terms,
                      OperatorResidual& residual) const;
-  [[nodiscard]] double limit_of_whole(TensorClass tensor_class) const;
   [[nodiscard]] double limit_of_row(TensorClass tensor_class) const;
   // For a tensor that an optimizer updates, in a type whose u is more than one rounding: u ||c -
   // p|| over ||c||.

@@ -103,20 +103,23 @@ std::vector<std::size_t> slots_by_expert(Experts experts) {
   return slots;
 }
 
-}  // namespace
-
 bool is_one_per_choice(const MergeResult& tensor, const std::vector<std::int64_t>& choices) {
-  return !tensor.shape.empty() && !choices.empty() && tensor.shape.back() == choices.back() &&
+  return !tensor.held && !tensor.shape.empty() && !choices.empty() &&
+         tensor.shape.back() == choices.back() &&
          element_count(tensor.shape) == element_count(choices);
 }
 
-std::optional<Reordered> in_order_of_reference(const MergeResult& reference,
-                                               const MergeResult& candidate,
-                                               const MergeResult& tensor) {
-  const bool are_choices = !tensor.held && reference.type == ElementType::kI64 &&
-                           candidate.type == ElementType::kI64 && reference.has_tensor() &&
-                           candidate.has_tensor() && reference.shape == candidate.shape;
-  if (!are_choices || !is_one_per_choice(tensor, reference.shape)) {
+}  // namespace
+
+std::optional<Reordered> in_order_of_reference(const Match& choices, const MergeResult& tensor) {
+  if (choices.reference.empty() || choices.candidate.empty() ||
+      !is_one_per_choice(tensor, choices.reference.front().record->placement.logical_shape())) {
+    return std::nullopt;
+  }
+  const MergeResult reference = merge(choices.reference);
+  const MergeResult candidate = merge(choices.candidate);
+  if (reference.type != ElementType::kI64 || candidate.type != ElementType::kI64 ||
+      !reference.has_tensor() || !candidate.has_tensor() || reference.shape != candidate.shape) {
     return std::nullopt;
   }
   const Experts r = experts_of(reference);

@@ -24,6 +24,7 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
+#include "analysis/align/matching.h"
 #include "analysis/bounds/bounds.h"
 #include "analysis/findings/verdict.h"
 #include "trace/merge/merge.h"
@@ -49,20 +50,15 @@ struct Margins {
                                   const Margins& margins,
                                   const Bound& bound);
 
-// Whether the tensor has a value per choice: its last dimension is that of the choices [..., k].
-[[nodiscard]] bool is_one_per_choice(const MergeResult& tensor,
-                                     const std::vector<std::int64_t>& choices);
-
 // A tensor whose tokens' values stand in another order than before.
 struct Reordered {
   MergeResult tensor;
   std::int64_t tokens = 0;  // whose order changed
 };
-// `tensor`, whose last dimension is that of the choices, with the values of each token in the order
-// in which the reference chose the same experts. Nothing if no token has the same experts in
-// another order.
-[[nodiscard]] std::optional<Reordered> in_order_of_reference(const MergeResult& reference,
-                                                             const MergeResult& candidate,
+// `tensor`, which has a value per choice, with the values of each token in the order in which the
+// reference chose the same experts. Nothing if its last dimension is not that of the choices
+// [..., k], or if no token has the same experts in another order.
+[[nodiscard]] std::optional<Reordered> in_order_of_reference(const Match& choices,
                                                              const MergeResult& tensor);
 
 // Whether some token of `candidate` goes to another set of experts than in `reference`. False also

@@ -2,6 +2,7 @@
 
 #include "analysis/checks/collective_values.h"
 #include "analysis/checks/structure.h"
+#include "analysis/checks/values_check.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/kind.h"
 #include "trace/merge/merge.h"
@@ -42,8 +43,7 @@ std::optional<std::string> difference(std::span<const Shard> sent,
                        name_of(right.type),
                        shape_text(right.shape));
   }
-  const Statistics statistics = compare(
-      left.type, left.bytes.data(), right.type, right.bytes.data(), element_count(left.shape));
+  const Statistics statistics = statistics_of(left, right);
   if (statistics.different == 0) {
     return std::nullopt;
   }
@@ -54,12 +54,6 @@ std::optional<std::string> difference(std::span<const Shard> sent,
       ranks_text(ranks_of(received)),
       ranks_text(ranks_of(sent)),
       short_number(statistics.max_difference));
-}
-
-const Shard* of_rank(std::span<const Shard> shards, int rank) {
-  const auto found = std::find_if(
-      shards.begin(), shards.end(), [rank](const Shard& shard) { return shard.rank == rank; });
-  return found == shards.end() ? nullptr : &*found;
 }
 
 CollectiveCall call_of(const Shard& shard) {
@@ -106,13 +100,8 @@ SelfCheck::SelfCheck(std::span<const Match> matches,
                      const Allowances& allowances)
     : matches_(matches),
       interrupted_(std::move(interrupted)),
-      any_order_(allowances.has(Allowance::kCollectiveSums)) {
-  for (std::size_t i = 0; i < matches.size(); ++i) {
-    if (concerns(matches[i].id.kind) && !matches[i].candidate.empty()) {
-      positions_.emplace(matches[i].id, i);
-    }
-  }
-}
+      any_order_(allowances.has(Allowance::kCollectiveSums)),
+      by_id_(matches) {}
 
 bool SelfCheck::concerns(Kind kind) {
   return is_message(kind) || is_collective(kind);
@@ -122,8 +111,8 @@ const Match* SelfCheck::record_near(const Match& match, Kind kind, int slot) con
   TensorId id = match.id;
   id.kind = kind;
   id.slot = slot;
-  const auto found = positions_.find(id);
-  return found == positions_.end() ? nullptr : &matches_[found->second];
+  const Match* const found = by_id_.find(id);
+  return found == nullptr || found->candidate.empty() ? nullptr : found;
 }
 
 bool SelfCheck::is_subject(std::size_t index) const {
@@ -176,9 +165,7 @@ Check SelfCheck::check_message(const Match& match) const {
   if (auto sentence = difference(sent->candidate, match.candidate)) {
     return wrong(*std::move(sentence));
   }
-  Check check;
-  check.question = Question::kMessage;
-  return check;
+  return passed(Question::kMessage, "");
 }
 
 Check SelfCheck::check_collective(const Match& output) const {
@@ -193,8 +180,8 @@ Check SelfCheck::check_collective(const Match& output) const {
   std::vector<Member> members;
   std::vector<int> unfinished;
   for (const Shard& call : calls->candidate) {
-    const Shard* in = of_rank(input->candidate, call.rank);
-    const Shard* out = of_rank(output.candidate, call.rank);
+    const Shard* in = shard_of(input->candidate, call.rank);
+    const Shard* out = shard_of(output.candidate, call.rank);
     if (in == nullptr || out == nullptr) {
       unfinished.push_back(call.rank);
     }
@@ -221,9 +208,7 @@ Check SelfCheck::check_collective(const Match& output) const {
   if (auto fault = check_values(members, any_order_)) {
     return wrong(name + ": " + fault->sentence, fault->ranks);
   }
-  Check check;
-  check.question = Question::kCollective;
-  return check;
+  return passed(Question::kCollective, "");
 }
 
 }  // namespace ttrace

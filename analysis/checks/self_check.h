@@ -15,6 +15,7 @@
 // Thread-safety: immutable; judge() may run in any number of threads.
 #pragma once
 
+#include "analysis/align/index_by_id.h"
 #include "analysis/align/matching.h"
 #include "analysis/bounds/allowance.h"
 #include "analysis/findings/verdict.h"
@@ -23,7 +24,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -35,7 +35,7 @@ class SelfCheck {
   // Keeps a reference. In steps of `interrupted` what is missing is not a finding.
   SelfCheck(std::span<const Match> matches,
             std::set<std::int64_t> interrupted,
-            const Allowances& allowances = {});
+            const Allowances& allowances);
 
   // Whether tensors of this kind are judged here. The layout decides which of them exist, so no
   // reference has them.
@@ -54,7 +54,7 @@ class SelfCheck {
   std::span<const Match> matches_;
   std::set<std::int64_t> interrupted_;
   bool any_order_;  // sums may be taken in
-  std::map<TensorId, std::size_t> positions_;
+  IndexById<const Match> by_id_;
 };
 
 }  // namespace ttrace

@@ -14,11 +14,6 @@
 namespace ttrace {
 namespace {
 
-const std::byte* advance(const void* data, ElementType type, std::int64_t elements) {
-  return static_cast<const std::byte*>(data) +
-         static_cast<std::size_t>(elements) * element_size(type);
-}
-
 // Row-major position of `index`.
 std::int64_t position_of(std::span<const std::int64_t> index, std::span<const std::int64_t> shape) {
   std::int64_t position = 0;

@@ -53,6 +53,11 @@ std::vector<int> ranks_of(std::span<const Shard> shards) {
   return ranks;
 }
 
+const Shard* shard_of(std::span<const Shard> shards, int rank) {
+  const auto found = std::ranges::find(shards, rank, &Shard::rank);
+  return found == shards.end() ? nullptr : &*found;
+}
+
 ElementType storage_type(std::span<const Shard> shards) {
   return shards.front().record->type;
 }

@@ -16,14 +16,15 @@
 namespace ttrace {
 
 [[nodiscard]] std::vector<int> ranks_of(std::span<const Shard> shards);
+// Null where the rank holds none of the tensor.
+[[nodiscard]] const Shard* shard_of(std::span<const Shard> shards, int rank);
 
 // Element type of the records: merging widens partial sums to f64.
 [[nodiscard]] ElementType storage_type(std::span<const Shard> shards);
 
 // Contradictions between the ranks' parts of one tensor. Copies may differ by `of_copies`
 // (Bounds::of_copies).
-[[nodiscard]] std::vector<Check> structure_checks(const MergeResult& merged,
-                                                  double of_copies = 0.0);
+[[nodiscard]] std::vector<Check> structure_checks(const MergeResult& merged, double of_copies);
 
 // Whether a failed check only says that a part is missing, which an interrupted step explains.
 [[nodiscard]] bool is_part_missing(const Check& check);

@@ -22,34 +22,32 @@ int finiteness(double value) {
   return std::isnan(value) ? 1 : (value > 0 ? 2 : 3);
 }
 
-struct NonfiniteCount {
+// Calls use(reference, candidate, position) for the elements that are one of these on one side and
+// another one on the other, in ascending order.
+template <class Use>
+void for_each_unlike(const TensorPair& pair, Use&& use) {
+  for_each_block(pair, [&](auto reference, auto candidate, std::int64_t start) {
+    for (std::size_t i = 0; i < reference.size(); ++i) {
+      if (finiteness(reference[i]) != finiteness(candidate[i])) {
+        use(reference[i], candidate[i], start + static_cast<std::int64_t>(i));
+      }
+    }
+  });
+}
+
+// Empty if both sides have them at the same places.
+std::string nonfinite_difference(const TensorPair& pair) {
   std::int64_t candidate_only = 0;
   std::int64_t reference_only = 0;
   std::int64_t unlike = 0;  // non-finite on both sides, but not the same
   std::int64_t first = -1;
-
-  void add(double reference, double candidate, std::int64_t position) {
-    const int r = finiteness(reference);
-    const int c = finiteness(candidate);
-    if (r == c) {
-      return;
-    }
+  for_each_unlike(pair, [&](double reference, double candidate, std::int64_t position) {
     first = first < 0 ? position : first;
-    candidate_only += r == 0 ? 1 : 0;
-    reference_only += c == 0 ? 1 : 0;
-    unlike += r != 0 && c != 0 ? 1 : 0;
-  }
-};
-
-// Empty if both sides have them at the same places.
-std::string nonfinite_difference(const TensorPair& pair) {
-  NonfiniteCount found;
-  for_each_block(pair, [&](auto reference, auto candidate, std::int64_t start) {
-    for (std::size_t i = 0; i < reference.size(); ++i) {
-      found.add(reference[i], candidate[i], start + static_cast<std::int64_t>(i));
-    }
+    ++(std::isfinite(reference)   ? candidate_only
+       : std::isfinite(candidate) ? reference_only
+                                  : unlike);
   });
-  if (found.first < 0) {
+  if (first < 0) {
     return "";
   }
   std::string sentence;
@@ -62,11 +60,10 @@ std::string nonfinite_difference(const TensorPair& pair) {
                               what);
     }
   };
-  append(found.candidate_only, "NaN or Inf where the reference is finite");
-  append(found.reference_only, "finite where the reference is NaN or Inf");
-  append(found.unlike, "NaN or Inf, but not of the reference's kind");
-  return fmt::format(
-      "{}; the first is at {}", sentence, index_text(unravel(found.first, pair.shape)));
+  append(candidate_only, "NaN or Inf where the reference is finite");
+  append(reference_only, "finite where the reference is NaN or Inf");
+  append(unlike, "NaN or Inf, but not of the reference's kind");
+  return fmt::format("{}; the first is at {}", sentence, index_text(unravel(first, pair.shape)));
 }
 
 // The smallest magnitude of a shard's values that overflows; Inf of types other than F16, whose
@@ -86,15 +83,10 @@ double error_with_overflows(const TensorPair& pair, double error, const Match& m
                : std::numeric_limits<double>::infinity();
   };
   double squared = error * error;
-  for_each_block(pair, [&](auto reference, auto candidate, std::int64_t /*start*/) {
-    for (std::size_t i = 0; i < reference.size(); ++i) {
-      if (finiteness(reference[i]) != finiteness(candidate[i])) {
-        const double d = std::isfinite(reference[i])
-                             ? distance(candidate[i], reference[i], of_candidate)
-                             : distance(reference[i], candidate[i], of_reference);
-        squared += d * d;
-      }
-    }
+  for_each_unlike(pair, [&](double reference, double candidate, std::int64_t /*position*/) {
+    const double d = std::isfinite(reference) ? distance(candidate, reference, of_candidate)
+                                              : distance(reference, candidate, of_reference);
+    squared += d * d;
   });
   return std::sqrt(squared);
 }
@@ -131,6 +123,18 @@ bool is_explained_by_factor(const Comparison& comparison, double bound) {
 std::string differing(const Comparison& comparison) {
   return fmt::format(
       "{} of {} differ", comparison.different, counted(comparison.elements, "element"));
+}
+
+// "error 0.5 of the reference's norm, bound 0.0115"
+std::string size_of_error(const Comparison& comparison, double bound) {
+  if (comparison.reference_norm == 0.0) {
+    return fmt::format("error {} where the reference is zero, bound {}",
+                       short_number(comparison.error),
+                       short_number(bound));
+  }
+  return fmt::format("error {} of the reference's norm, bound {}",
+                     short_number(comparison.relative_error),
+                     short_number(bound / comparison.reference_norm));
 }
 
 // The sentence says that elements are unequal where equality was demanded, that a factor explains
@@ -257,12 +261,8 @@ Comparison comparison_of(const Statistics& statistics, std::span<const std::int6
 
 std::vector<std::int64_t> unlike_in_finiteness(const TensorPair& pair) {
   std::vector<std::int64_t> positions;
-  for_each_block(pair, [&](auto reference, auto candidate, std::int64_t start) {
-    for (std::size_t i = 0; i < reference.size(); ++i) {
-      if (finiteness(reference[i]) != finiteness(candidate[i])) {
-        positions.push_back(start + static_cast<std::int64_t>(i));
-      }
-    }
+  for_each_unlike(pair, [&](double /*reference*/, double /*candidate*/, std::int64_t position) {
+    positions.push_back(position);
   });
   return positions;
 }
@@ -374,17 +374,6 @@ Check dyadic_check(const TensorId& id, const Comparison& comparison) {
         size_of_error(comparison, 0.0));
   }
   return check;
-}
-
-std::string size_of_error(const Comparison& comparison, double bound) {
-  if (comparison.reference_norm == 0.0) {
-    return fmt::format("error {} where the reference is zero, bound {}",
-                       short_number(comparison.error),
-                       short_number(bound));
-  }
-  return fmt::format("error {} of the reference's norm, bound {}",
-                     short_number(comparison.relative_error),
-                     short_number(bound / comparison.reference_norm));
 }
 
 }  // namespace ttrace

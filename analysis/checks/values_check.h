@@ -59,7 +59,4 @@ namespace ttrace {
 // Values that small integers make without a rounding; T3.
 [[nodiscard]] Check dyadic_check(const TensorId& id, const Comparison& comparison);
 
-// "error 0.5 of the reference's norm, bound 0.0115"
-[[nodiscard]] std::string size_of_error(const Comparison& comparison, double bound);
-
 }  // namespace ttrace

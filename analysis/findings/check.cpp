@@ -184,6 +184,13 @@ bool Check::has_term(std::string_view name) const {
   return std::ranges::find(terms, name, &Term::name) != terms.end();
 }
 
+Check passed(Question question, std::string source) {
+  Check check;
+  check.question = question;
+  check.source = std::move(source);
+  return check;
+}
+
 Check failed(Question question, std::string sentence, std::vector<int> ranks) {
   Check check;
   check.question = question;
@@ -212,16 +219,6 @@ bool speaks(const std::vector<Check>& checks, const Check& check) {
     }
   }
   return true;
-}
-
-std::vector<const Check*> speaking(const std::vector<Check>& checks) {
-  std::vector<const Check*> speakers;
-  for (const Check& check : checks) {
-    if (speaks(checks, check)) {
-      speakers.push_back(&check);
-    }
-  }
-  return speakers;
 }
 
 }  // namespace ttrace

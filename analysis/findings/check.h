@@ -141,18 +141,17 @@ struct Check {
   [[nodiscard]] bool has_term(std::string_view name) const;
 };
 
+// A check without numbers that holds.
+[[nodiscard]] Check passed(Question question, std::string source);
 // A check that fails for what it is, without numbers.
 [[nodiscard]] Check failed(Question question, std::string sentence, std::vector<int> ranks = {});
 
 // Puts a check behind those of its question and of earlier ones, so that checks stay sorted.
 void insert_check(std::vector<Check>& checks, Check check);
 
-// The result of a list of checks, in whatever order they were made: the sentences of the failed
-// checks that speak, in the order of their questions. The first failed one of whole, part and
-// factor speaks for the others. Coarseness is reported only if nothing else fails. Requires: sorted
-// checks.
-[[nodiscard]] std::vector<const Check*> speaking(const std::vector<Check>& checks);
-// Whether `check`, one of `checks`, is among them.
+// Whether a report has the sentence of `check`, one of `checks`, in whatever order they were made.
+// Only failed checks speak. The first failed one of whole, part and factor speaks for the others.
+// Coarseness is reported only if nothing else fails. Requires: sorted checks.
 [[nodiscard]] bool speaks(const std::vector<Check>& checks, const Check& check);
 
 }  // namespace ttrace

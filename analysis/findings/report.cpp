@@ -1,58 +1,33 @@
 #include "analysis/findings/report.h"
 
 #include <algorithm>
+#include <array>
 
 namespace ttrace {
 namespace {
+
+// What counts the tensors of each status, and of each origin of bounds, by its number.
+constexpr std::array kOfStatus = {&Counts::within_bound,
+                                  &Counts::out_of_bound,
+                                  &Counts::missing_in_candidate,
+                                  &Counts::missing_in_reference,
+                                  &Counts::incomplete,
+                                  &Counts::behind_flip,
+                                  &Counts::inherited,
+                                  &Counts::not_judged};
+constexpr std::array kOfOrigin = {&Counts::bounds_exact,
+                                  &Counts::bounds_from_noise,
+                                  &Counts::bounds_class_default,
+                                  &Counts::bounds_asked};
+static_assert(kOfStatus.size() == static_cast<std::size_t>(Status::kNotJudged) + 1);
+static_assert(kOfOrigin.size() == static_cast<std::size_t>(BoundOrigin::kAsked) + 1);
 
 void count_status(const TensorVerdict& tensor, Counts& counts) {
   const Status status = tensor.status();
   if (tensor.allowed()) {
     ++(status == Status::kDiverged ? counts.allowed_failed : counts.allowed_missing);
-    return;
-  }
-  switch (status) {
-    case Status::kWithin:
-      ++counts.within_bound;
-      break;
-    case Status::kDiverged:
-      ++counts.out_of_bound;
-      break;
-    case Status::kMissingInCandidate:
-      ++counts.missing_in_candidate;
-      break;
-    case Status::kMissingInReference:
-      ++counts.missing_in_reference;
-      break;
-    case Status::kIncomplete:
-      ++counts.incomplete;
-      break;
-    case Status::kBehindFlip:
-      ++counts.behind_flip;
-      break;
-    case Status::kInherited:
-      ++counts.inherited;
-      break;
-    case Status::kNotJudged:
-      ++counts.not_judged;
-      break;
-  }
-}
-
-void count_origin(BoundOrigin origin, Counts& counts) {
-  switch (origin) {
-    case BoundOrigin::kExact:
-      ++counts.bounds_exact;
-      break;
-    case BoundOrigin::kNoise:
-      ++counts.bounds_from_noise;
-      break;
-    case BoundOrigin::kClassDefault:
-      ++counts.bounds_class_default;
-      break;
-    case BoundOrigin::kAsked:
-      ++counts.bounds_asked;
-      break;
+  } else {
+    ++(counts.*kOfStatus.at(static_cast<std::size_t>(status)));
   }
 }
 
@@ -84,7 +59,7 @@ Counts Report::counts() const {
   counts.tensors = tensors.size();
   for (const TensorVerdict& tensor : tensors) {
     count_status(tensor, counts);
-    count_origin(tensor.origin(), counts);
+    ++(counts.*kOfOrigin.at(static_cast<std::size_t>(tensor.origin())));
     count_checks(tensor, counts);
   }
   return counts;
@@ -95,6 +70,22 @@ bool Report::undecided() const {
          std::any_of(tensors.begin(), tensors.end(), [](const TensorVerdict& tensor) {
            return tensor.status() == Status::kBehindFlip;
          });
+}
+
+std::vector<Root> Report::roots() const {
+  std::vector<Root> roots = further_roots;
+  if (first_divergence) {
+    roots.insert(roots.begin(), {*first_divergence, diagnosis, source});
+  }
+  return roots;
+}
+
+Root Report::root(std::size_t tensor) const {
+  if (first_divergence == tensor) {
+    return {tensor, diagnosis, source};
+  }
+  const auto found = std::ranges::find(further_roots, tensor, &Root::tensor);
+  return found == further_roots.end() ? Root{tensor} : *found;
 }
 
 std::optional<RoutingTotals> Report::flips() const {

@@ -96,9 +96,9 @@ struct SourceLines {
 
 // A finding with a cause of its own; see roots.h.
 struct Root {
-  std::size_t tensor = 0;              // index into Report::tensors
-  std::optional<Diagnosis> diagnosis;  // where a signature explains it
-  SourceLines source;
+  std::size_t tensor = 0;                   // index into Report::tensors
+  std::optional<Diagnosis> diagnosis = {};  // where a signature explains it
+  SourceLines source = {};
 };
 
 struct Report {
@@ -112,6 +112,7 @@ struct Report {
   std::optional<NoiseCoverage> noise_coverage;  // absent without noise of the same precision
   std::optional<CalibrationUse> calibration;    // absent: all limits are the shipped ones
   std::vector<std::string> remarks;             // what differs without forbidding the comparison
+  std::vector<std::string> broken_off;          // passes of the check without a complete trace
   std::vector<std::string> inferred;   // where tensors lie of which nobody said it, by class
   std::vector<std::string> notes;      // what the programs themselves noted, by side, rank and step
   std::vector<TensorVerdict> tensors;  // all selected, in the reference's execution order
@@ -140,6 +141,10 @@ struct Report {
   // Nothing diverged, but a tensor differs behind a flip, so the verdict is unknown.
   [[nodiscard]] bool undecided() const;
   [[nodiscard]] Counts counts() const;
+  // The first divergence and the further roots, in order.
+  [[nodiscard]] std::vector<Root> roots() const;
+  // That of a tensor, which explains nothing of one that is no root.
+  [[nodiscard]] Root root(std::size_t tensor) const;
   // Returns nothing if no choices of experts were recorded.
   [[nodiscard]] std::optional<RoutingTotals> flips() const;
 };

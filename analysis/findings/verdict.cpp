@@ -10,6 +10,27 @@
 namespace ttrace {
 namespace {
 
+struct StatusRow {
+  std::string_view name;
+  bool is_judged;  // it says how the tensor stands to its bounds
+};
+
+constexpr auto kStatuses = std::to_array<StatusRow>({
+    {"within", true},
+    {"diverged", true},
+    {"missing_in_candidate", true},
+    {"missing_in_reference", true},
+    {"incomplete", false},
+    {"behind_flip", false},
+    {"inherited", true},
+    {"not_judged", false},
+});
+static_assert(kStatuses.size() == static_cast<std::size_t>(Status::kNotJudged) + 1);
+
+const StatusRow& row_of(Status status) {
+  return kStatuses.at(static_cast<std::size_t>(status));
+}
+
 // What an excuse does, in the order in which excuses apply.
 struct ExcuseRow {
   Excuse excuse;
@@ -52,30 +73,11 @@ bool has_any(const std::vector<Excused>& excuses, bool ExcuseRow::*what) {
 }  // namespace
 
 std::string_view name_of(Status status) {
-  switch (status) {
-    case Status::kWithin:
-      return "within";
-    case Status::kDiverged:
-      return "diverged";
-    case Status::kMissingInCandidate:
-      return "missing_in_candidate";
-    case Status::kMissingInReference:
-      return "missing_in_reference";
-    case Status::kIncomplete:
-      return "incomplete";
-    case Status::kBehindFlip:
-      return "behind_flip";
-    case Status::kInherited:
-      return "inherited";
-    case Status::kNotJudged:
-      return "not_judged";
-  }
-  return "";
+  return row_of(status).name;
 }
 
 bool is_judged(Status status) {
-  return status != Status::kIncomplete && status != Status::kBehindFlip &&
-         status != Status::kNotJudged;
+  return row_of(status).is_judged;
 }
 
 std::string_view name_of(Excuse excuse) {

@@ -9,12 +9,11 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <glob.h>
 #include <memory>
+#include <ranges>
 #include <set>
 #include <sstream>
 
@@ -25,17 +24,6 @@ namespace {
 
 constexpr std::size_t kMostNamed = 10;  // files in a sentence
 constexpr auto kCommit = "commit";
-
-// What the command prints, without the line's end; empty where it fails.
-std::string output_of(const char* command) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command, "r"), pclose);
-  std::string text;
-  std::array<char, 256> buffer{};
-  while (pipe && fgets(buffer.data(), buffer.size(), pipe.get()) != nullptr) {
-    text += buffer.data();
-  }
-  return text.substr(0, text.find('\n'));
-}
 
 std::string digest_of(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
@@ -93,15 +81,9 @@ std::vector<std::string> files_in(const std::string& command) {
 }
 
 std::string listed(const std::set<std::string>& names) {
-  std::string text;
-  std::size_t count = 0;
-  for (const std::string& name : names) {
-    if (++count > kMostNamed) {
-      return fmt::format("{} and {} more", text, names.size() - kMostNamed);
-    }
-    text += (text.empty() ? "" : ", ") + name;
-  }
-  return text;
+  const std::string text = fmt::format("{}", fmt::join(names | std::views::take(kMostNamed), ", "));
+  return names.size() > kMostNamed ? fmt::format("{} and {} more", text, names.size() - kMostNamed)
+                                   : text;
 }
 
 std::string options_text(const GateOptions& options) {
@@ -139,9 +121,8 @@ void add_section(const std::string& what,
 
 }  // namespace
 
-Fingerprint fingerprint_of(const GateReference& reference) {
-  Fingerprint result{.command = reference.command, .options = reference.options};
-  result.commit = output_of("git rev-parse HEAD 2>/dev/null");
+Fingerprint fingerprint_of(const GateReference& reference, const std::string& commit) {
+  Fingerprint result{.command = reference.command, .options = reference.options, .commit = commit};
   std::vector<std::string> entries = reference.made_from;
   if (entries.empty()) {
     entries = files_in(reference.command);
@@ -214,7 +195,6 @@ void write_fingerprint(const std::string& file, const Fingerprint& fingerprint) 
   const nlohmann::json json = {{"command", fingerprint.command},
                                {"options", fingerprint.options},
                                {"commit", fingerprint.commit},
-                               {"commit_counts", fingerprint.commit_counts},
                                {"files", fingerprint.files}};
   write_text_file(file, json.dump(2) + "\n");
 }
@@ -226,7 +206,6 @@ Fingerprint read_fingerprint(const std::string& file) {
     return {.command = json.at("command"),
             .options = json.at("options").get<GateOptions>(),
             .commit = json.at("commit"),
-            .commit_counts = json.at("commit_counts"),
             .files = json.at("files").get<std::map<std::string, std::string>>()};
   } catch (const nlohmann::json::exception& error) {
     TTRACE_THROW(FormatError,

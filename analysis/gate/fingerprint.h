@@ -20,13 +20,13 @@ struct Fingerprint {
   std::string command = {};
   GateOptions options = {};
   std::string commit = {};                        // empty outside of a git repository
-  bool commit_counts = false;                     // it must be the same
+  bool commit_counts = false;                     // of the program of now: it must be the same
   std::map<std::string, std::string> files = {};  // path -> XXH3-64, hexadecimal
 };
 
-// Of the files as they are now, relative to the working directory. Throws UsageError for an entry
-// of `made_from` that matches no file.
-[[nodiscard]] Fingerprint fingerprint_of(const GateReference& reference);
+// Of the files as they are now, relative to the working directory, whose repository is at `commit`.
+// Throws UsageError for an entry of `made_from` that matches no file.
+[[nodiscard]] Fingerprint fingerprint_of(const GateReference& reference, const std::string& commit);
 
 // Sentences about what differs; empty if the reference still stands for the program.
 [[nodiscard]] std::vector<std::string> differences(const Fingerprint& made, const Fingerprint& now);

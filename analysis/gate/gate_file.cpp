@@ -1,17 +1,15 @@
 #include "analysis/gate/gate_file.h"
 
-#include "analysis/findings/wording.h"
+#include "trace/base/parse_integer.h"
 #include "trace/base/pattern.h"
 #include "trace/base/yaml_document.h"
 
 #include <ttrace/error.h>
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -21,27 +19,28 @@ namespace {
 
 using Date = std::chrono::year_month_day;
 
-std::optional<int> digits(std::string_view text) {
-  int value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [last, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && last == end && value >= 0 ? std::optional(value) : std::nullopt;
-}
-
 std::optional<Date> date_of(std::string_view text) {
   if (text.size() != 10 || text[4] != '-' || text[7] != '-') {
     return std::nullopt;
   }
-  const auto year = digits(text.substr(0, 4));
-  const auto month = digits(text.substr(5, 2));
-  const auto day = digits(text.substr(8, 2));
+  const auto year = parse_number<unsigned>(text.substr(0, 4));
+  const auto month = parse_number<unsigned>(text.substr(5, 2));
+  const auto day = parse_number<unsigned>(text.substr(8, 2));
   if (!year || !month || !day) {
     return std::nullopt;
   }
-  const Date date{std::chrono::year(*year),
-                  std::chrono::month(static_cast<unsigned>(*month)),
-                  std::chrono::day(static_cast<unsigned>(*day))};
+  const Date date{std::chrono::year(static_cast<int>(*year)),
+                  std::chrono::month(*month),
+                  std::chrono::day(*day)};
   return date.ok() ? std::optional(date) : std::nullopt;
+}
+
+// "2027-03-01"
+std::string date_text(Date date) {
+  return fmt::format("{:04}-{:02}-{:02}",
+                     static_cast<int>(date.year()),
+                     static_cast<unsigned>(date.month()),
+                     static_cast<unsigned>(date.day()));
 }
 
 // Names become names of files.
@@ -200,11 +199,9 @@ class Reader {
       layout.reference = file_.references.front().name;
       return;
     }
-    const bool known = std::ranges::any_of(file_.references, [&](const GateReference& reference) {
-      return reference.name == layout.reference;
-    });
     document_.require(
-        known,
+        std::ranges::find(file_.references, layout.reference, &GateReference::name) !=
+            file_.references.end(),
         node,
         fmt::format("the layout {} names the reference '{}', which `references` does not have",
                     layout.name,
@@ -256,8 +253,7 @@ class Reader {
         Pattern(result.place + ": " + (result.missing ? "missing" : "failed"), result.pattern));
     for (const std::string& name : result.layouts) {
       document_.require(
-          std::ranges::any_of(file_.layouts,
-                              [&](const GateLayout& layout) { return layout.name == name; }),
+          std::ranges::find(file_.layouts, name, &GateLayout::name) != file_.layouts.end(),
           entry,
           fmt::format("`allow` names the layout '{}', which `layouts` does not have", name));
     }
@@ -287,13 +283,6 @@ const GateReference& GateFile::reference_of(const GateLayout& layout) const {
 
 GateFile load_gate_file(const std::string& path) {
   return Reader(path).read();
-}
-
-std::string date_text(Date date) {
-  return fmt::format("{:04}-{:02}-{:02}",
-                     static_cast<int>(date.year()),
-                     static_cast<unsigned>(date.month()),
-                     static_cast<unsigned>(date.day()));
 }
 
 std::vector<std::string> expired(const GateFile& file, Date today) {

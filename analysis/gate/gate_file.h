@@ -68,9 +68,6 @@ struct GateFile {
 // Throws UsageError that names file, line and remedy.
 [[nodiscard]] GateFile load_gate_file(const std::string& path);
 
-// "2027-03-01"
-[[nodiscard]] std::string date_text(std::chrono::year_month_day date);
-
 // Sentences about permissions that are over on the day `today`.
 [[nodiscard]] std::vector<std::string> expired(const GateFile& file,
                                                std::chrono::year_month_day today);

@@ -21,22 +21,11 @@ using Facts = std::vector<std::pair<std::string_view, std::string>>;
 std::string html_text(std::string_view text) {
   std::string result;
   for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += c;
-    }
+    result += c == '&'   ? "&amp;"
+              : c == '<' ? "&lt;"
+              : c == '>' ? "&gt;"
+              : c == '"' ? "&quot;"
+                         : std::string(1, c);
   }
   return result;
 }
@@ -64,13 +53,9 @@ std::size_t count(const GateResult& result, Outcome outcome) {
       std::ranges::count(result.layouts, outcome, &LayoutResult::outcome));
 }
 
-bool has_report(const LayoutResult& result) {
-  return result.outcome == Outcome::kWithinBound || result.outcome == Outcome::kDiverged;
-}
-
 // "543 tensors, 151 findings, 12.3 s"
 std::string numbers_of(const LayoutResult& result) {
-  if (!has_report(result)) {
+  if (!was_compared(result)) {
     return "";
   }
   return fmt::format("{}, {}, {:.1f} s",
@@ -95,7 +80,7 @@ void write_html_layout(std::ostream& out, const LayoutResult& result) {
     out << fmt::format("<dt>{}</dt><dd>{}</dd>\n", title, html_text(text));
   }
   out << "</dl>\n";
-  if (has_report(result)) {
+  if (was_compared(result)) {
     out << fmt::format("<p><a href=\"{0}.html\">Report</a>, <a href=\"{0}.txt\">text</a></p>\n",
                        name);
   }
@@ -219,16 +204,12 @@ void write_gate_html(std::ostream& out, const GateResult& result) {
 }
 
 void write_gate_json(std::ostream& out, const GateResult& result) {
-  Json layouts = Json::array();
-  for (const LayoutResult& layout : result.layouts) {
-    layouts.push_back(layout_json(layout));
-  }
   out << dump({{"schema", 1},
                {"file", result.file},
                {"exit_code", result.exit_code()},
                {"sentence", result.sentence()},
                {"problems", result.problems},
-               {"layouts", layouts}})
+               {"layouts", list_json(result.layouts, layout_json)}})
       << '\n';
 }
 

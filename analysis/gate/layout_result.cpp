@@ -48,11 +48,9 @@ void read_first(const Json& report, LayoutResult& result) {
   result.faulty = operator_text(report.at("zoom"));
 }
 
-// Whether its report says that this option applied to nothing.
-bool is_unused(const LayoutResult& result, const std::string& option) {
-  return std::ranges::any_of(result.unused, [&](const std::string& sentence) {
-    return sentence.starts_with(option + " matches no ");
-  });
+// Whether one of the sentences of a report says that an option applied to nothing.
+bool applies_to_nothing(const std::string& option, const std::string& sentence) {
+  return sentence.starts_with(option + " matches no ");
 }
 
 }  // namespace
@@ -107,7 +105,9 @@ std::vector<std::string> unneeded(const GateFile& file, const std::vector<Layout
     for (const LayoutResult& result : results) {
       if (permission.concerns(result.name)) {
         all_compared = all_compared && was_compared(result);
-        used = used || !is_unused(result, option);
+        used = used || std::ranges::none_of(result.unused, [&](const std::string& sentence) {
+                 return applies_to_nothing(option, sentence);
+               });
       }
     }
     if (all_compared && !used) {
@@ -119,9 +119,8 @@ std::vector<std::string> unneeded(const GateFile& file, const std::vector<Layout
   }
   for (const LayoutResult& result : results) {
     for (const std::string& sentence : result.unused) {
-      const bool permitted = std::ranges::any_of(options, [&](const std::string& option) {
-        return sentence.starts_with(option + " matches no ");
-      });
+      const bool permitted = std::ranges::any_of(
+          options, [&](const std::string& option) { return applies_to_nothing(option, sentence); });
       if (!permitted) {
         sentences.push_back(
             fmt::format("layout {}: {}; correct the option, or remove it", result.name, sentence));

@@ -2,7 +2,6 @@
 
 #include "analysis/align/module_path.h"
 #include "analysis/findings/wording.h"
-#include "analysis/guess/equal_values.h"
 
 #include <fmt/core.h>
 
@@ -70,12 +69,27 @@ class Activations {
         !state_.pairings.has(Names::kCandidate, candidate)) {
       state_.pairings.add({.reference = {reference},
                            .candidate = {candidate},
-                           .fusion = {1, {1}},
                            .dims = std::move(how),
                            .certainty = certainty,
                            .evidence = std::move(evidence),
                            .error = error});
     }
+  }
+
+  void add_agreeing(UnitNumber reference,
+                    UnitNumber candidate,
+                    const ActivationMatch& agreement,
+                    std::string evidence) {
+    add(reference,
+        candidate,
+        agreement.how,
+        Certainty::kCertain,
+        std::move(evidence),
+        agreement.error);
+  }
+
+  [[nodiscard]] ActivationMatch agreement_of(UnitNumber reference, UnitNumber candidate) const {
+    return agreements_.of(state_.reference.unit(reference).id, state_.candidate.unit(candidate).id);
   }
 
   void pair_slots(const ModulePair& pair) {
@@ -98,12 +112,7 @@ class Activations {
     const ActivationMatch agreement = agreements_.of(left.id, right.id);
     if (state_.comparable && agreement.likeness == Likeness::kAgree) {
       ++agreeing_[class_of(slot)];
-      add(slot.reference,
-          slot.candidate,
-          agreement.how,
-          Certainty::kCertain,
-          "equal values but for round-off",
-          agreement.error);
+      add_agreeing(slot.reference, slot.candidate, agreement, "equal values but for round-off");
     } else if (state_.comparable && agreement.likeness == Likeness::kDiffer) {
       differing_.push_back(slot);
     } else if (auto how = agreements_.by_shape(left, right)) {
@@ -120,15 +129,9 @@ class Activations {
                         const std::map<int, UnitNumber>& theirs) {
     for (const auto& [slot, left] : ours) {
       for (const auto& [other_slot, right] : theirs) {
-        const ActivationMatch agreement =
-            agreements_.of(state_.reference.unit(left).id, state_.candidate.unit(right).id);
+        const ActivationMatch agreement = agreement_of(left, right);
         if (state_.comparable && slot != other_slot && agreement.likeness == Likeness::kAgree) {
-          add(left,
-              right,
-              agreement.how,
-              Certainty::kCertain,
-              "equal values but for round-off, in another slot",
-              agreement.error);
+          add_agreeing(left, right, agreement, "equal values but for round-off, in another slot");
         }
       }
     }
@@ -162,7 +165,7 @@ class Activations {
     const Names parts = pair.paths.reference.size() > 1 ? Names::kReference : Names::kCandidate;
     for (const UnitRole role : kRoles) {
       Pairing pairing{.fusion = pair.fusion};
-      for (const Names side : {Names::kReference, Names::kCandidate}) {
+      for (const Names side : kBothNames) {
         for (const std::string& path : pair.paths.of(side)) {
           const auto& slots = slots_of(*state_.side(side).module(path), role);
           if (slots.contains(0) && !state_.pairings.has(side, slots.at(0))) {
@@ -202,14 +205,8 @@ class Activations {
   }
 
   bool fits_outputs(Pairing& pairing, Names parts) const {
-    std::vector<TensorId> left;
-    std::vector<TensorId> right;
-    for (const UnitNumber unit : pairing.reference) {
-      left.push_back(state_.reference.unit(unit).id);
-    }
-    for (const UnitNumber unit : pairing.candidate) {
-      right.push_back(state_.candidate.unit(unit).id);
-    }
+    const std::vector<TensorId> left = state_.reference.ids(pairing.reference);
+    const std::vector<TensorId> right = state_.candidate.ids(pairing.candidate);
     const double limit =
         round_off(state_.reference.type_of(left.front()), state_.candidate.type_of(right.front()));
     for (const Arrangement& how : arrangements_of_parts(pairing, parts)) {
@@ -237,9 +234,7 @@ class Activations {
 
   // Values, and gradients where both have them.
   [[nodiscard]] bool agree(UnitNumber reference, UnitNumber candidate) const {
-    const Unit& ours = state_.reference.unit(reference);
-    const Unit& theirs = state_.candidate.unit(candidate);
-    if (agreements_.of(ours.id, theirs.id).likeness != Likeness::kAgree) {
+    if (agreement_of(reference, candidate).likeness != Likeness::kAgree) {
       return false;
     }
     for (const TensorId& left : state_.reference.gradients(reference)) {
@@ -269,9 +264,7 @@ class Activations {
   }
 
   [[nodiscard]] bool is_open_activation(Names side, UnitNumber unit) const {
-    const UnitRole role = state_.side(side).unit(unit).role;
-    return (role == UnitRole::kInput || role == UnitRole::kOutput) &&
-           !state_.pairings.has(side, unit);
+    return is_of_module(state_.side(side).unit(unit).role) && !state_.pairings.has(side, unit);
   }
 
   [[nodiscard]] std::vector<UnitNumber> outermost_first(Names side,
@@ -309,14 +302,10 @@ class Activations {
       const auto names = outermost_first(Names::kReference, ours);
       const auto other_names = outermost_first(Names::kCandidate, theirs);
       for (std::size_t i = 0; i < std::min(names.size(), other_names.size()); ++i) {
-        const ActivationMatch agreement = agreements_.of(state_.reference.unit(names[i]).id,
-                                                         state_.candidate.unit(other_names[i]).id);
-        add(names[i],
-            other_names[i],
-            agreement.how,
-            Certainty::kCertain,
-            "equal values, which no other tensor has",
-            agreement.error);
+        add_agreeing(names[i],
+                     other_names[i],
+                     agreement_of(names[i], other_names[i]),
+                     "equal values, which no other tensor has");
       }
     }
   }
@@ -328,15 +317,12 @@ class Activations {
       const auto right = ours.role == role ? state_.candidate.find(role, ours.id.path, ours.id.slot)
                                            : std::nullopt;
       if (right && !arrangements(ours.shape, state_.candidate.unit(*right).shape).empty()) {
-        const ActivationMatch agreement = agreements_.of(ours.id, state_.candidate.unit(*right).id);
-        const bool agree = agreement.likeness == Likeness::kAgree;
-        const auto how = agree ? agreement.how : Arrangement();
-        add(left,
-            *right,
-            how,
-            agree ? Certainty::kCertain : Certainty::kLikely,
-            agree ? "the same name and equal values" : "the same name",
-            agree ? std::optional(agreement.error) : std::nullopt);
+        const ActivationMatch agreement = agreement_of(left, *right);
+        if (agreement.likeness == Likeness::kAgree) {
+          add_agreeing(left, *right, agreement, "the same name and equal values");
+        } else {
+          add(left, *right, {}, Certainty::kLikely, "the same name");
+        }
       }
     }
     pair_equal_data(role);
@@ -350,8 +336,7 @@ class Activations {
         if (state_.reference.unit(left).role == role && state_.candidate.unit(right).role == role &&
             !state_.pairings.has(Names::kReference, left) &&
             !state_.pairings.has(Names::kCandidate, right) &&
-            agreements_.of(state_.reference.unit(left).id, state_.candidate.unit(right).id)
-                    .likeness == Likeness::kAgree) {
+            agreement_of(left, right).likeness == Likeness::kAgree) {
           equal[left].push_back(right);
           ++counts[right];
         }
@@ -359,14 +344,7 @@ class Activations {
     }
     for (const auto& [left, rights] : equal) {
       if (rights.size() == 1 && counts[rights.front()] == 1) {
-        const ActivationMatch agreement = agreements_.of(state_.reference.unit(left).id,
-                                                         state_.candidate.unit(rights.front()).id);
-        add(left,
-            rights.front(),
-            agreement.how,
-            Certainty::kCertain,
-            "equal values",
-            agreement.error);
+        add_agreeing(left, rights.front(), agreement_of(left, rights.front()), "equal values");
       }
     }
   }

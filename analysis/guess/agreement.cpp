@@ -1,7 +1,5 @@
 #include "analysis/guess/agreement.h"
 
-#include "analysis/guess/equal_values.h"
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -37,8 +35,7 @@ ActivationMatch Agreements::compared(const TensorId& reference, const TensorId& 
   const TensorValues right = state_.candidate.values(candidate);
   ActivationMatch best{Likeness::kDiffer, {}, 1.0};
   for (const Arrangement& how : arrangements(left->shape, right->shape)) {
-    const double error =
-        distance_of(state_, std::span(&reference, 1), std::span(&candidate, 1), {1, {1}}, how);
+    const double error = distance_of(state_, reference, candidate, how);
     if (error <= limit && (best.likeness == Likeness::kDiffer || error < best.error)) {
       best = {Likeness::kAgree, how, error};
     }

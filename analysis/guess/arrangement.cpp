@@ -6,6 +6,8 @@
 
 #include <ttrace/dims.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -32,14 +34,6 @@ std::string letter(std::size_t dim) {
   return std::string(1, static_cast<char>('a' + dim));
 }
 
-std::string dims_text_of(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) {
-    text.append(text.empty() ? "" : " ").append(word);
-  }
-  return text;
-}
-
 // The words of both sides where the dimensions of `fine`, in this order, fill those of `coarse` one
 // after the other. Empty if they do not.
 std::pair<std::string, std::string> filled(ShapeView fine,
@@ -62,13 +56,11 @@ std::pair<std::string, std::string> filled(ShapeView fine,
     if (extent != coarse[dim]) {
       return {};
     }
-    std::string word = names.front();
-    for (std::size_t i = 1; i < names.size(); ++i) {
-      word.append("*").append(names[i]);
-    }
+    const std::string word = fmt::format("{}", fmt::join(names, "*"));
     coarse_words[dim] = names.size() == 1 ? word : "(" + word + ")";
   }
-  return next == order.size() ? std::pair(dims_text_of(fine_words), dims_text_of(coarse_words))
+  return next == order.size() ? std::pair(fmt::format("{}", fmt::join(fine_words, " ")),
+                                          fmt::format("{}", fmt::join(coarse_words, " ")))
                               : std::pair<std::string, std::string>();
 }
 
@@ -116,10 +108,6 @@ std::vector<Arrangement> arrangements(ShapeView reference, ShapeView candidate) 
 
 MergeResult to_candidate(const MergeResult& reference, const Arrangement& how) {
   return rearranged(reference, parse_dims(how.reference), parse_dims(how.candidate));
-}
-
-MergeResult to_reference(const MergeResult& candidate, const Arrangement& how) {
-  return rearranged(candidate, parse_dims(how.candidate), parse_dims(how.reference));
 }
 
 double relative_distance(const MergeResult& left, const MergeResult& right) {

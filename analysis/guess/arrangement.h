@@ -27,9 +27,8 @@ struct Arrangement {
 [[nodiscard]] std::vector<Arrangement> arrangements(std::span<const std::int64_t> reference,
                                                     std::span<const std::int64_t> candidate);
 
-// The reference's tensor in the candidate's arrangement, or the other way round.
+// The reference's tensor in the candidate's arrangement.
 [[nodiscard]] MergeResult to_candidate(const MergeResult& reference, const Arrangement& how);
-[[nodiscard]] MergeResult to_reference(const MergeResult& candidate, const Arrangement& how);
 
 // ||left - right|| as a share of the larger norm; 0 where both are zero, infinite for other sizes.
 // Requires: tensors in F64.

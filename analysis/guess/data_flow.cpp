@@ -1,15 +1,12 @@
 #include "analysis/guess/data_flow.h"
 
 #include "analysis/align/module_path.h"
-#include "trace/base/random.h"
 
 #include <ttrace/element_type.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <set>
-#include <tuple>
 #include <utility>
 
 namespace ttrace {
@@ -41,14 +38,6 @@ std::vector<double> sample_of(std::span<const double> numbers) {
     sample.push_back(numbers[i * numbers.size() / count]);
   }
   return sample;
-}
-
-std::uint64_t sum_over(std::span<const double> numbers) {
-  std::uint64_t sum = 0;
-  for (const double number : numbers) {
-    sum += scramble(std::bit_cast<std::uint64_t>(number == 0.0 ? 0.0 : number));
-  }
-  return sum;
 }
 
 bool is_sum(std::span<const double> sum,
@@ -101,13 +90,13 @@ std::uint64_t DataFlow::print_of(const std::optional<TensorId>& id) const {
 void DataFlow::add_sketches() {
   for (UnitNumber number = 0; number < side_.units().size(); ++number) {
     const Unit& unit = side_.unit(number);
-    const bool is_activation = unit.role == UnitRole::kInput || unit.role == UnitRole::kOutput ||
-                               unit.role == UnitRole::kData;
+    const bool is_activation = is_of_module(unit.role) || unit.role == UnitRole::kData;
     const TensorValues values =
         is_activation && is_floating(side_.type_of(unit.id)) ? side_.values(number) : nullptr;
     if (values != nullptr && !numbers_of(*values).empty()) {
       const auto numbers = numbers_of(*values);
-      sketches_[number] = {number, sum_over(numbers), sample_of(numbers), varies(*values)};
+      sketches_[number] = {
+          number, digest_in_any_order(numbers), sample_of(numbers), varies(*values)};
     }
   }
 }
@@ -141,9 +130,7 @@ const DataFlow::Sketch* DataFlow::sketch_of(const TensorId& id) const {
 }
 
 std::optional<std::size_t> DataFlow::container_of(std::size_t module) const {
-  std::string path = modules_[module]->path;
-  for (std::size_t dot = path.rfind('.'); dot != std::string::npos; dot = path.rfind('.')) {
-    path.resize(dot);
+  for (const std::string& path : outer_paths(modules_[module]->path)) {
     const auto found = numbers_.find(path);
     if (found != numbers_.end() &&
         !(modules_[found->second]->inputs.empty() && modules_[found->second]->taken.empty())) {

@@ -29,10 +29,6 @@ std::string kinds_of(UnitRole role) {
   }
 }
 
-bool of_module(UnitRole role) {
-  return role == UnitRole::kInput || role == UnitRole::kOutput;
-}
-
 // What a unit lies in: the owner of a parameter, the module of an activation.
 std::string holder_of(const Unit& unit) {
   return unit.role == UnitRole::kParameter ? owner_of(unit.id.path) : unit.id.path;
@@ -65,7 +61,7 @@ class EntryBuilder {
     const Unit& unit = first(pairing);
     entry.paths = paths_of(pairing, [](const Unit& one) { return one.id.path; });
     entry.words.kinds = kinds_of(unit.role);
-    if (of_module(unit.role)) {
+    if (is_of_module(unit.role)) {
       const std::set<int> slots = slots_of(pairing);
       if (slots.size() > 1) {
         // Slots of the two sides differ: the path says which one is meant.
@@ -85,12 +81,11 @@ class EntryBuilder {
   [[nodiscard]] MapEntry question(const OpenUnit& open) const {
     const Unit& unit = state_.side(open.side).unit(open.unit);
     MapEntry entry;
-    const std::string other_path = "open." + unit.id.path;
-    entry.paths = open.side == Names::kReference ? PathGroup{{unit.id.path}, {other_path}}
-                                                 : PathGroup{{other_path}, {unit.id.path}};
+    entry.paths.of(open.side) = {unit.id.path};
+    entry.paths.of(other(open.side)) = {"open." + unit.id.path};
     entry.words.kinds = kinds_of(unit.role);
     entry.words.open = true;
-    if (of_module(unit.role)) {
+    if (is_of_module(unit.role)) {
       entry.words.slot = unit.id.slot;
     }
     entry.order = unit.order;
@@ -101,7 +96,7 @@ class EntryBuilder {
       for (const UnitNumber number : option) {
         const Unit& one = state_.side(other(open.side)).unit(number);
         text.append(text.empty() ? "" : " + ").append(pattern_of(one.id.path));
-        text.append(of_module(one.role) ? "/" + std::to_string(one.id.slot) : "");
+        text.append(is_of_module(one.role) ? "/" + std::to_string(one.id.slot) : "");
       }
       if (std::ranges::find(entry.options, text) == entry.options.end()) {
         entry.options.push_back(std::move(text));
@@ -125,11 +120,10 @@ class EntryBuilder {
   template <class Name>
   [[nodiscard]] PathGroup paths_of(const Pairing& pairing, const Name& name) const {
     PathGroup paths;
-    for (const UnitNumber unit : pairing.reference) {
-      paths.reference.push_back(name(state_.reference.unit(unit)));
-    }
-    for (const UnitNumber unit : pairing.candidate) {
-      paths.candidate.push_back(name(state_.candidate.unit(unit)));
+    for (const Names side : kBothNames) {
+      for (const UnitNumber unit : pairing.of(side)) {
+        paths.of(side).push_back(name(state_.side(side).unit(unit)));
+      }
     }
     return paths;
   }
@@ -138,7 +132,7 @@ class EntryBuilder {
   [[nodiscard]] std::vector<EntryDims> common_dims() const {
     std::map<std::size_t, std::map<Arrangement, int>> counts;
     for (const Pairing& pairing : state_.pairings.all()) {
-      if (of_module(first(pairing).role) && !pairing.is_one_sided()) {
+      if (is_of_module(first(pairing).role) && !pairing.is_one_sided()) {
         ++counts[first(pairing).shape.size()][pairing.dims];
       }
     }
@@ -161,17 +155,17 @@ class EntryBuilder {
       return false;
     }
     const Unit& one = first(pairing);
-    const auto same = [&](const GuessSide& side, UnitNumber number) {
-      const Unit& unit = side.unit(number);
+    const auto is_same = [&](Names side, UnitNumber number) {
+      const Unit& unit = state_.side(side).unit(number);
       return one.role == UnitRole::kParameter
                  ? path_parts(unit.id.path).back() == path_parts(one.id.path).back() &&
                        !holder_of(unit).empty()
-                 : of_module(one.role) && unit.id.slot == one.id.slot;
+                 : is_of_module(one.role) && unit.id.slot == one.id.slot;
     };
-    return std::ranges::all_of(pairing.reference,
-                               [&](UnitNumber unit) { return same(state_.reference, unit); }) &&
-           std::ranges::all_of(pairing.candidate,
-                               [&](UnitNumber unit) { return same(state_.candidate, unit); });
+    return std::ranges::all_of(kBothNames, [&](Names side) {
+      return std::ranges::all_of(pairing.of(side),
+                                 [&](UnitNumber unit) { return is_same(side, unit); });
+    });
   }
 
   void place(const Pairing& pairing) {
@@ -182,7 +176,7 @@ class EntryBuilder {
     Module& module = modules_[paths_of(pairing, holder_of)];
     (first(pairing).role == UnitRole::kParameter ? module.parameters : module.activations)
         .push_back(&pairing);
-    for (const Names side : {Names::kReference, Names::kCandidate}) {
+    for (const Names side : kBothNames) {
       for (const UnitNumber unit : pairing.of(side)) {
         groups_[{side, holder_of(state_.side(side).unit(unit))}].insert(
             paths_of(pairing, holder_of));
@@ -192,11 +186,10 @@ class EntryBuilder {
 
   [[nodiscard]] std::set<int> slots_of(const Pairing& pairing) const {
     std::set<int> slots;
-    for (const UnitNumber unit : pairing.reference) {
-      slots.insert(state_.reference.unit(unit).id.slot);
-    }
-    for (const UnitNumber unit : pairing.candidate) {
-      slots.insert(state_.candidate.unit(unit).id.slot);
+    for (const Names side : kBothNames) {
+      for (const UnitNumber unit : pairing.of(side)) {
+        slots.insert(state_.side(side).unit(unit).id.slot);
+      }
     }
     return slots;
   }
@@ -226,7 +219,7 @@ class EntryBuilder {
       return;
     }
     const auto common = std::ranges::find_if(common_, [&](const EntryDims& dims) {
-      return of_module(unit.role) && path_words(dims.how.reference) == unit.shape.size();
+      return is_of_module(unit.role) && path_words(dims.how.reference) == unit.shape.size();
     });
     if (common != common_.end() && pairing.dims.is_same()) {
       const std::string same = words(unit.shape.size());
@@ -259,16 +252,13 @@ class EntryBuilder {
     });
   }
 
-  // Whether one of the modules belongs to others as well, so that the kinds must be told.
+  // Whether one of the modules belongs to others as well, so that the kinds must be said.
   [[nodiscard]] bool is_shared(const PathGroup& paths) const {
-    for (const Names side : {Names::kReference, Names::kCandidate}) {
-      for (const std::string& path : paths.of(side)) {
-        if (groups_.at({side, path}).size() > 1) {
-          return true;
-        }
-      }
-    }
-    return false;
+    return std::ranges::any_of(kBothNames, [&](Names side) {
+      return std::ranges::any_of(paths.of(side), [&](const std::string& path) {
+        return groups_.at({side, path}).size() > 1;
+      });
+    });
   }
 
   // Whether a module is known to take another tensor, the output of another module, than the module
@@ -326,8 +316,7 @@ class EntryBuilder {
               ? (roles.size() > 1 ? "[parameters, output, grad_output]" : kParameters)
               : kinds_of(UnitRole::kOutput);
     } else if (is_shared(paths)) {
-      const bool activations =
-          roles.contains(UnitRole::kInput) || roles.contains(UnitRole::kOutput);
+      const bool activations = std::ranges::any_of(roles, is_of_module);
       entry.words.kinds = !roles.contains(UnitRole::kParameter)
                               ? (roles.size() > 1 ? kActivations : kinds_of(*roles.begin()))
                           : activations ? "[parameters, activations]"

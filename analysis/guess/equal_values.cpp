@@ -2,39 +2,24 @@
 
 #include "analysis/align/values.h"
 #include "analysis/guess/joined_rows.h"
-#include "trace/base/random.h"
 
 #include <algorithm>
-#include <bit>
+#include <iterator>
 #include <map>
 #include <utility>
 
 namespace ttrace {
 namespace {
 
-// Equal for tensors that hold the same numbers in any order, as a sum over elements.
-struct Fingerprint {
-  std::size_t count = 0;
-  std::uint64_t sum = 0;
+using Bucket = Both<std::vector<UnitNumber>>;
 
-  auto operator<=>(const Fingerprint&) const = default;
-};
-
-struct Bucket {
-  std::vector<UnitNumber> reference;
-  std::vector<UnitNumber> candidate;
-
-  [[nodiscard]] std::vector<UnitNumber>& of(Names side) {
-    return side == Names::kReference ? reference : candidate;
-  }
-};
-
-using Buckets = std::map<Fingerprint, Bucket>;
+// By the count of numbers and their digest: tensors of one bucket may hold the same ones.
+using Buckets = std::map<std::pair<std::size_t, std::uint64_t>, Bucket>;
 
 // The type to which the values of both programs are rounded before they are compared.
 ElementType coarsest_type(const GuessState& state) {
   ElementType coarsest = ElementType::kF64;
-  for (const Names side : {Names::kReference, Names::kCandidate}) {
+  for (const Names side : kBothNames) {
     for (const Unit& unit : state.side(side).units()) {
       const ElementType type = state.side(side).type_of(unit.id);
       if (unit.role == UnitRole::kParameter && is_floating(type) &&
@@ -46,23 +31,16 @@ ElementType coarsest_type(const GuessState& state) {
   return coarsest;
 }
 
-Fingerprint fingerprint_of(std::span<const double> numbers) {
-  Fingerprint print{numbers.size(), 0};
-  for (const double number : numbers) {
-    print.sum += scramble(std::bit_cast<std::uint64_t>(number == 0.0 ? 0.0 : number));
-  }
-  return print;
-}
-
 Buckets buckets_of(const GuessState& state, ElementType type) {
   Buckets buckets;
-  for (const Names side : {Names::kReference, Names::kCandidate}) {
+  for (const Names side : kBothNames) {
     const GuessSide& own = state.side(side);
     for (UnitNumber number = 0; number < own.units().size(); ++number) {
       const TensorValues values =
           own.unit(number).role == UnitRole::kParameter ? own.values(number) : nullptr;
       if (values != nullptr && !state.pairings.has(side, number)) {
-        buckets[fingerprint_of(rounded(numbers_of(*values), type))].of(side).push_back(number);
+        const std::vector<double> numbers = rounded(numbers_of(*values), type);
+        buckets[{numbers.size(), digest_in_any_order(numbers)}].of(side).push_back(number);
       }
     }
   }
@@ -81,8 +59,7 @@ std::vector<Arrangement> equal_arrangements(const GuessState& state,
   std::vector<Arrangement> equal;
   for (Arrangement& how :
        arrangements(state.reference.unit(reference).shape, state.candidate.unit(candidate).shape)) {
-    const double error =
-        distance_of(state, std::span(&left, 1), std::span(&right, 1), {1, {1}}, how);
+    const double error = distance_of(state, left, right, how);
     if (error <= (same_type ? 0.0 : 2.0 * coarser)) {
       equal.push_back(std::move(how));
     }
@@ -99,9 +76,7 @@ std::optional<double> gradient_distance(const GuessState& state,
   for (const TensorId& left : state.reference.gradients(reference)) {
     for (const TensorId& right : state.candidate.gradients(candidate)) {
       if (left.kind == right.kind && state.reference.summary(left).norm > 0.0) {
-        const double error =
-            distance_of(state, std::span(&left, 1), std::span(&right, 1), {1, {1}}, how);
-        largest = std::max(largest.value_or(0.0), error);
+        largest = std::max(largest.value_or(0.0), distance_of(state, left, right, how));
       }
     }
   }
@@ -152,7 +127,6 @@ void pair_by_gradients(GuessState& state, const Bucket& bucket, bool constant) {
     if (of_reference[one.reference] == 1 && of_candidate[one.candidate] == 1) {
       state.pairings.add({.reference = {one.reference},
                           .candidate = {one.candidate},
-                          .fusion = {1, {1}},
                           .dims = std::move(one.how),
                           .certainty = Certainty::kCertain,
                           .evidence = constant ? "equal gradients (the values are constants)"
@@ -173,7 +147,6 @@ void pair_whole_parameters(GuessState& state, const Buckets& buckets) {
     if (!equal.empty() && (equal.size() == 1 || equal.front().is_same())) {
       state.pairings.add({.reference = bucket.reference,
                           .candidate = bucket.candidate,
-                          .fusion = {1, {1}},
                           .dims = std::move(equal.front()),
                           .certainty = Certainty::kCertain,
                           .evidence = "equal values"});
@@ -184,13 +157,10 @@ void pair_whole_parameters(GuessState& state, const Buckets& buckets) {
 void pair_twins(GuessState& state, const Buckets& buckets) {
   for (const auto& [print, bucket] : buckets) {
     Bucket rest;
-    for (const Names side : {Names::kReference, Names::kCandidate}) {
-      for (const UnitNumber unit :
-           side == Names::kReference ? bucket.reference : bucket.candidate) {
-        if (!state.pairings.has(side, unit)) {
-          rest.of(side).push_back(unit);
-        }
-      }
+    for (const Names side : kBothNames) {
+      std::ranges::copy_if(bucket.of(side),
+                           std::back_inserter(rest.of(side)),
+                           [&](UnitNumber unit) { return !state.pairings.has(side, unit); });
     }
     if (!rest.reference.empty() && !rest.candidate.empty()) {
       pair_by_gradients(state, rest, !varies_in(state.reference, rest.reference.front()));
@@ -236,11 +206,10 @@ std::optional<Pairing> companion_of(const GuessState& state, const Pairing& weig
   return bias;
 }
 
-std::vector<TensorId> ids_of(const GuessSide& side, std::span<const UnitNumber> units, Kind kind) {
-  std::vector<TensorId> ids;
-  for (const UnitNumber unit : units) {
-    ids.push_back(side.unit(unit).id);
-    ids.back().kind = kind;
+std::vector<TensorId> gradients_of(const GuessSide& side, std::span<const UnitNumber> units) {
+  std::vector<TensorId> ids = side.ids(units);
+  for (TensorId& id : ids) {
+    id.kind = Kind::kMainGrad;
   }
   return ids;
 }
@@ -255,16 +224,16 @@ void pair_companions(GuessState& state) {
     if (!bias) {
       continue;
     }
-    const auto left = ids_of(state.reference, bias->reference, Kind::kParam);
-    const auto right = ids_of(state.candidate, bias->candidate, Kind::kParam);
+    const auto left = state.reference.ids(bias->reference);
+    const auto right = state.candidate.ids(bias->candidate);
     if (distance_of(state, left, right, bias->fusion, {}) > 0.0) {
       continue;
     }
     const Names whole = bias->reference.size() == 1 ? Names::kReference : Names::kCandidate;
     const bool shown = varies_in(state.side(whole), bias->of(whole).front());
     const double error = distance_of(state,
-                                     ids_of(state.reference, bias->reference, Kind::kMainGrad),
-                                     ids_of(state.candidate, bias->candidate, Kind::kMainGrad),
+                                     gradients_of(state.reference, bias->reference),
+                                     gradients_of(state.candidate, bias->candidate),
                                      bias->fusion,
                                      {});
     const bool same_gradient = error <= round_off(ElementType::kF32, ElementType::kF32);

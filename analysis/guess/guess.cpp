@@ -51,7 +51,7 @@ void count(const GuessState& state, MapGuess& guess) {
 void drop_unused(const GuessState& state, MapGuess& guess) {
   const RenameMap map = RenameMap::parse(guess.text);
   std::set<std::size_t> used;
-  for (const Names side : {Names::kReference, Names::kCandidate}) {
+  for (const Names side : kBothNames) {
     for (const Unit& unit : state.side(side).units()) {
       if (const auto rule = map.find(side, unit.id).rule) {
         used.insert(*rule);
@@ -89,8 +89,8 @@ void write(const GuessState& state, MapGuess& guess) {
 }  // namespace
 
 MapGuess guess_map(const Trace& reference, const Trace& candidate) {
-  const GuessSide ours(reference, Names::kReference);
-  const GuessSide theirs(candidate, Names::kCandidate);
+  const GuessSide ours(reference);
+  const GuessSide theirs(candidate);
   GuessState state{.reference = ours, .candidate = theirs};
   pair_equal_parameters(state);
   pair_by_order(state);

@@ -13,7 +13,6 @@
 
 #include <cstddef>
 #include <string>
-#include <vector>
 
 namespace ttrace {
 

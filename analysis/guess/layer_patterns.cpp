@@ -2,6 +2,8 @@
 
 #include "analysis/align/module_path.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -17,11 +19,7 @@ bool is_number(const std::string& part) {
 }
 
 std::string joined(const std::vector<std::string>& parts) {
-  std::string path;
-  for (const std::string& part : parts) {
-    path.append(path.empty() ? "" : ".").append(part);
-  }
-  return path;
+  return fmt::format("{}", fmt::join(parts, "."));
 }
 
 std::vector<std::size_t> numbers_in(const std::vector<std::string>& parts) {
@@ -61,15 +59,14 @@ std::optional<PathGroup> starred(const PathGroup& group, std::uint32_t chosen) {
     }
   }
   PathGroup pattern;
-  for (const Names side : {Names::kReference, Names::kCandidate}) {
-    auto& own = side == Names::kReference ? pattern.reference : pattern.candidate;
+  for (const Names side : kBothNames) {
     for (const std::string& path : group.of(side)) {
       const auto with_stars =
           &path == &first ? std::optional(joined(parts)) : starred(path, numbers);
       if (!with_stars) {
         return std::nullopt;
       }
-      own.push_back(*with_stars);
+      pattern.of(side).push_back(*with_stars);
     }
   }
   return pattern;
@@ -131,17 +128,10 @@ PathGroup filled(const PathGroup& pattern, const std::vector<std::string>& stars
 }
 
 bool contradicts(const PathGroup& pattern, const PathGroup& group) {
-  for (const Names side : {Names::kReference, Names::kCandidate}) {
-    for (const std::string& own : pattern.of(side)) {
-      for (const std::string& path : group.of(side)) {
-        const auto stars = stars_in(own, path);
-        if (stars && filled(pattern, *stars) != group) {
-          return true;
-        }
-      }
-    }
-  }
-  return false;
+  return any_pair(pattern, group, [&](const std::string& own, const std::string& path) {
+    const auto stars = stars_in(own, path);
+    return stars && filled(pattern, *stars) != group;
+  });
 }
 
 LayerPatterns::LayerPatterns(std::span<const PathGroup> known) {

@@ -6,7 +6,7 @@
 
 #include "analysis/findings/names.h"
 
-#include <compare>
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <optional>
@@ -17,15 +17,19 @@
 namespace ttrace {
 
 // Paths that belong together: one of each side, or one and its parts, or one alone.
-struct PathGroup {
-  std::vector<std::string> reference;
-  std::vector<std::string> candidate;
+using PathGroup = Both<std::vector<std::string>>;
 
-  [[nodiscard]] const std::vector<std::string>& of(Names side) const {
-    return side == Names::kReference ? reference : candidate;
-  }
-  auto operator<=>(const PathGroup&) const = default;
-};
+// Whether `test` holds of any path of the first group and any path of the second one on the same
+// side.
+template <class Test>
+[[nodiscard]] bool any_pair(const PathGroup& first, const PathGroup& second, const Test& test) {
+  return std::ranges::any_of(kBothNames, [&](Names side) {
+    return std::ranges::any_of(first.of(side), [&](const std::string& one) {
+      return std::ranges::any_of(second.of(side),
+                                 [&](const std::string& two) { return test(one, two); });
+    });
+  });
+}
 
 // The group with stars for some of its numbers, the same ones in the same order in all its paths,
 // in every way; those with more stars first, the group itself last.

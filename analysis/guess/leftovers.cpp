@@ -1,8 +1,7 @@
 #include "analysis/guess/leftovers.h"
 
 #include "analysis/align/module_path.h"
-#include "analysis/findings/wording.h"
-#include "analysis/guess/equal_values.h"
+#include "trace/base/kind.h"
 
 #include <fmt/core.h>
 
@@ -21,10 +20,6 @@ struct OneSided {
   std::string evidence;
 };
 
-bool is_of_module(const Unit& unit) {
-  return unit.role == UnitRole::kInput || unit.role == UnitRole::kOutput;
-}
-
 class Leftovers {
  public:
   Leftovers(GuessState& state, const ModulePairs& modules, const Agreements& agreements)
@@ -32,7 +27,7 @@ class Leftovers {
 
   void settle_all() {
     std::vector<std::pair<Names, UnitNumber>> rest;
-    for (const Names side : {Names::kReference, Names::kCandidate}) {
+    for (const Names side : kBothNames) {
       for (UnitNumber unit = 0; unit < state_.side(side).units().size(); ++unit) {
         if (!state_.pairings.has(side, unit) && !state_.pairings.is_open(side, unit)) {
           rest.emplace_back(side, unit);
@@ -50,8 +45,8 @@ class Leftovers {
         continue;
       }
       const std::vector<UnitNumber> pool = pool_of(side, unit);
-      auto reason =
-          is_of_module(state_.side(side).unit(unit)) ? reason_of(side, unit, pool) : std::nullopt;
+      auto reason = is_of_module(state_.side(side).unit(unit).role) ? reason_of(side, unit, pool)
+                                                                    : std::nullopt;
       if (reason) {
         Pairing alone{.certainty = reason->certainty, .evidence = std::move(reason->evidence)};
         alone.of(side) = {unit};
@@ -72,7 +67,7 @@ class Leftovers {
     const Unit& own = state_.side(side).unit(unit);
     std::vector<std::vector<UnitNumber>> options;
     for (const OpenUnit& open : state_.pairings.open()) {
-      if (!is_of_module(own) || open.side != side ||
+      if (!is_of_module(own.role) || open.side != side ||
           state_.side(side).unit(open.unit).role != UnitRole::kParameter ||
           owner_of(state_.side(side).unit(open.unit).id.path) != own.id.path) {
         continue;
@@ -175,7 +170,7 @@ class Leftovers {
     }
     for (const Pairing& pairing : state_.pairings.all()) {
       for (const UnitNumber compared : pairing.of(side)) {
-        const bool possible = !pairing.is_one_sided() && is_of_module(own.unit(compared)) &&
+        const bool possible = !pairing.is_one_sided() && is_of_module(own.unit(compared).role) &&
                               std::abs(own.summary(own.unit(compared).id).norm - summary.norm) <=
                                   kOtherOrder * summary.norm;
         if (possible && is_same(*own.values(unit), *own.values(compared))) {

@@ -2,7 +2,6 @@
 
 #include "analysis/align/values.h"
 
-#include <cmath>
 #include <cstddef>
 #include <span>
 #include <vector>

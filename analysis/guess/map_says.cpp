@@ -2,18 +2,9 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 namespace ttrace {
 namespace {
-
-std::vector<TensorId> ids_of(const GuessState& state, Names side, const Pairing& pairing) {
-  std::vector<TensorId> ids;
-  for (const UnitNumber unit : pairing.of(side)) {
-    ids.push_back(state.side(side).unit(unit).id);
-  }
-  return ids;
-}
 
 bool same_dims(const DimsPair* dims, const Arrangement& how) {
   if (dims == nullptr) {
@@ -28,12 +19,12 @@ bool same_dims(const DimsPair* dims, const Arrangement& how) {
 }  // namespace
 
 bool says(const RenameMap& map, const GuessState& state, const Pairing& pairing) {
-  for (const Names side : {Names::kReference, Names::kCandidate}) {
+  for (const Names side : kBothNames) {
     for (const UnitNumber number : pairing.of(side)) {
       const Unit& unit = state.side(side).unit(number);
       const Counterparts found = map.find(side, unit.id);
-      if (found.of(other(side)) != ids_of(state, other(side), pairing) ||
-          (!pairing.is_one_sided() && found.of(side) != ids_of(state, side, pairing))) {
+      if (found.of(other(side)) != state.side(other(side)).ids(pairing.of(other(side))) ||
+          (!pairing.is_one_sided() && found.of(side) != state.side(side).ids(pairing.of(side)))) {
         return false;
       }
       if (!pairing.is_one_sided() &&

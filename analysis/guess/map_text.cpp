@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
+#include <ranges>
 
 namespace ttrace {
 namespace {
@@ -22,11 +22,10 @@ std::string side_text(const MapEntry& entry, Names side) {
   if (paths.empty()) {
     return "~";
   }
-  std::string text;
-  for (const std::string& path : paths) {
-    text.append(text.empty() ? "" : ", ");
-    text.append("\"" + with_slot(path, entry.words) + "\"");
-  }
+  const auto quoted = paths | std::views::transform([&](const std::string& path) {
+                        return '"' + with_slot(path, entry.words) + '"';
+                      });
+  const std::string text = fmt::format("{}", fmt::join(quoted, ", "));
   return paths.size() == 1 ? text : "[" + text + "]";
 }
 
@@ -64,11 +63,8 @@ std::string entry_text(const MapEntry& entry) {
         ", groups: {}, ratio: [{}]", entry.words.groups, fmt::join(entry.words.ratio, ", ")));
   }
   if (!entry.words.dims.empty()) {
-    std::string dims;
-    for (const EntryDims& one : entry.words.dims) {
-      dims.append(dims.empty() ? "" : ", ").append(dims_text(one));
-    }
-    text.append(", dims: [" + dims + "]");
+    text.append(fmt::format(", dims: [{}]",
+                            fmt::join(entry.words.dims | std::views::transform(dims_text), ", ")));
   }
   return text + "}\n";
 }
@@ -76,11 +72,10 @@ std::string entry_text(const MapEntry& entry) {
 }  // namespace
 
 std::string paths_text(const MapEntry& entry, Names side) {
-  std::string text;
-  for (const std::string& path : entry.paths.of(side)) {
-    text.append(text.empty() ? "" : " + ").append(with_slot(path, entry.words));
-  }
-  return text.empty() ? "~" : text;
+  const auto slots = entry.paths.of(side) | std::views::transform([&](const std::string& path) {
+                       return with_slot(path, entry.words);
+                     });
+  return slots.empty() ? "~" : fmt::format("{}", fmt::join(slots, " + "));
 }
 
 std::string options_text(const MapEntry& entry) {

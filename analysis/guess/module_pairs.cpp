@@ -5,7 +5,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 namespace ttrace {
@@ -53,9 +52,7 @@ const ModulePair* ModulePairs::find(Names side, const std::string& path) const {
 
 std::pair<std::string, std::string> ModulePairs::region_of(Names side,
                                                            const std::string& path) const {
-  std::string outer = path;
-  for (std::size_t dot = outer.rfind('.'); dot != std::string::npos; dot = outer.rfind('.')) {
-    outer.resize(dot);
+  for (const std::string& outer : outer_paths(path)) {
     const ModulePair* const pair = find(side, outer);
     if (pair != nullptr && pair->paths.of(other(side)).size() == 1 &&
         pair->paths.of(side).size() == 1) {
@@ -66,7 +63,7 @@ std::pair<std::string, std::string> ModulePairs::region_of(Names side,
 }
 
 void ModulePairs::add(ModulePair pair) {
-  for (const Names side : {Names::kReference, Names::kCandidate}) {
+  for (const Names side : kBothNames) {
     for (const std::string& path : pair.paths.of(side)) {
       places_.emplace(std::pair(side, path), pairs_.size());
     }
@@ -103,7 +100,7 @@ std::optional<ModulePair> ModulePairs::owners_of(const Pairing& pairing) const {
       pair.paths.reference.size() + pair.paths.candidate.size() != units) {
     return std::nullopt;
   }
-  for (const Names side : {Names::kReference, Names::kCandidate}) {
+  for (const Names side : kBothNames) {
     for (const std::string& path : pair.paths.of(side)) {
       if (path.empty() || !is_free(side, path) || !owns_only(side, path, pair.paths)) {
         return std::nullopt;
@@ -115,19 +112,18 @@ std::optional<ModulePair> ModulePairs::owners_of(const Pairing& pairing) const {
 
 // Whether the last dimensions, where the parts stand together, have the same sum on both sides.
 bool ModulePairs::outputs_fit(const ModulePair& pair) const {
-  std::int64_t elements[2] = {0, 0};
-  for (const Names side : {Names::kReference, Names::kCandidate}) {
+  Both<std::int64_t> elements;
+  for (const Names side : kBothNames) {
     for (const std::string& path : pair.paths.of(side)) {
       const GuessModule& module = *state_.side(side).module(path);
       const auto output = module.outputs.find(0);
       if (output == module.outputs.end()) {
         return !has_tensors(module);
       }
-      elements[side == Names::kReference ? 0 : 1] +=
-          element_count(state_.side(side).unit(output->second).shape);
+      elements.of(side) += element_count(state_.side(side).unit(output->second).shape);
     }
   }
-  return elements[0] == elements[1];
+  return elements.reference == elements.candidate;
 }
 
 void ModulePairs::pair_owners() {
@@ -180,22 +176,19 @@ bool ModulePairs::is_container(Names side, const GuessModule& module) const {
 }
 
 void ModulePairs::pair_containers() {
-  std::map<std::set<UnitNumber>, std::vector<const GuessModule*>> ours;
-  std::map<std::set<UnitNumber>, std::vector<const GuessModule*>> theirs;
-  for (const auto& [path, module] : state_.reference.modules()) {
-    if (is_container(Names::kReference, module)) {
-      ours[module.all_parameters].push_back(&module);
+  Both<std::map<std::set<UnitNumber>, std::vector<const GuessModule*>>> containers;
+  for (const Names side : kBothNames) {
+    for (const auto& [path, module] : state_.side(side).modules()) {
+      if (is_container(side, module)) {
+        containers.of(side)[module.all_parameters].push_back(&module);
+      }
     }
   }
-  for (const auto& [path, module] : state_.candidate.modules()) {
-    if (is_container(Names::kCandidate, module)) {
-      theirs[module.all_parameters].push_back(&module);
-    }
-  }
-  for (const auto& [parameters, modules] : ours) {
+  for (const auto& [parameters, modules] : containers.reference) {
     const std::set<UnitNumber> counterparts = image(Names::kReference, parameters);
-    const auto found = theirs.find(counterparts);
-    if (found != theirs.end() && image(Names::kCandidate, counterparts) == parameters) {
+    const auto found = containers.candidate.find(counterparts);
+    if (found != containers.candidate.end() &&
+        image(Names::kCandidate, counterparts) == parameters) {
       pair_chain(modules, found->second);
     }
   }
@@ -218,7 +211,6 @@ void ModulePairs::pair_chain(std::vector<const GuessModule*> reference,
   for (std::size_t i = 0; reference.size() == candidate.size() && i < reference.size(); ++i) {
     if (score(*reference[i], *candidate[i])) {
       add({.paths = {{reference[i]->path}, {candidate[i]->path}},
-           .fusion = {1, {1}},
            .certainty = Certainty::kLikely,
            .evidence = "the same parameters within"});
     }
@@ -339,7 +331,6 @@ void ModulePairs::pair_best(const std::vector<const GuessModule*>& reference,
     });
     if (best) {
       found.push_back({.paths = {{pair.first->path}, {pair.second->path}},
-                       .fusion = {1, {1}},
                        .certainty = rank.first > 0 ? Certainty::kCertain : Certainty::kLikely,
                        .evidence = evidence});
     }
@@ -350,10 +341,9 @@ void ModulePairs::pair_best(const std::vector<const GuessModule*>& reference,
 void ModulePairs::pair_without_parameters() {
   using Region = std::pair<std::string, std::string>;
   for (std::size_t level = 1; level < 64; ++level) {
-    std::map<Region, std::pair<std::vector<const GuessModule*>, std::vector<const GuessModule*>>>
-        regions;
+    std::map<Region, Both<std::vector<const GuessModule*>>> regions;
     bool deeper = false;
-    for (const Names side : {Names::kReference, Names::kCandidate}) {
+    for (const Names side : kBothNames) {
       for (const auto& [path, module] : state_.side(side).modules()) {
         if (!has_tensors(module) || !module.all_parameters.empty() || !is_free(side, path)) {
           continue;
@@ -364,14 +354,14 @@ void ModulePairs::pair_without_parameters() {
         if (side == Names::kCandidate) {
           std::swap(region.first, region.second);
         }
-        auto& [ours, theirs] = regions[region];
+        auto& modules = regions[region];
         if (depth(&module) <= outer + level) {
-          (side == Names::kReference ? ours : theirs).push_back(&module);
+          modules.of(side).push_back(&module);
         }
       }
     }
     for (auto& [region, modules] : regions) {
-      pair_best(modules.first, modules.second, "the same place, without parameters");
+      pair_best(modules.reference, modules.candidate, "the same place, without parameters");
     }
     if (!deeper) {
       return;
@@ -393,7 +383,7 @@ void ModulePairs::pair_by_layers() {
       continue;
     }
     bool possible = true;
-    for (const Names side : {Names::kReference, Names::kCandidate}) {
+    for (const Names side : kBothNames) {
       for (const std::string& one : prediction->group.of(side)) {
         possible = possible && is_free(side, one) && state_.side(side).module(one) != nullptr;
       }

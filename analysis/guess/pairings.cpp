@@ -58,7 +58,7 @@ std::string_view name_of(Certainty certainty) {
 }
 
 void Pairings::add(Pairing pairing) {
-  for (const Names side : {Names::kReference, Names::kCandidate}) {
+  for (const Names side : kBothNames) {
     for (const UnitNumber unit : pairing.of(side)) {
       const bool is_new = places_.emplace(std::pair(side, unit), all_.size()).second;
       TTRACE_CHECK(is_new, InternalError, "a unit of the guess has two counterparts");

@@ -88,13 +88,13 @@ struct GuessState {
   bool differs = false;     // and values of modules that belong together differ nevertheless
 
   // Of both sides; made when it is first asked for.
-  mutable std::optional<DataFlow> flows[2] = {};
+  mutable Both<std::optional<DataFlow>> flows = {};
 
   [[nodiscard]] const GuessSide& side(Names names) const {
     return names == Names::kReference ? reference : candidate;
   }
   [[nodiscard]] const DataFlow& flow(Names names) const {
-    auto& own = flows[names == Names::kReference ? 0 : 1];
+    auto& own = flows.of(names);
     return own ? *own : own.emplace(side(names));
   }
 };
@@ -106,6 +106,12 @@ struct GuessState {
                                  std::span<const TensorId> candidate,
                                  const Fusion& fusion,
                                  const Arrangement& how);
+[[nodiscard]] inline double distance_of(const GuessState& state,
+                                        const TensorId& reference,
+                                        const TensorId& candidate,
+                                        const Arrangement& how) {
+  return distance_of(state, std::span(&reference, 1), std::span(&candidate, 1), {}, how);
+}
 
 // How far tensors of these types may differ by round-off, as a share of their norm.
 [[nodiscard]] double round_off(ElementType reference, ElementType candidate);

@@ -1,7 +1,6 @@
 #include "analysis/guess/parameter_shapes.h"
 
 #include "analysis/align/module_path.h"
-#include "analysis/guess/equal_values.h"
 #include "analysis/guess/linear_order.h"
 
 #include <algorithm>
@@ -183,10 +182,7 @@ std::vector<Pairing> ParameterShapes::leaves(const GuessModule& reference,
         continue;
       }
       if (auto how = arrangement(left, *found)) {
-        pairs.push_back({.reference = {left},
-                         .candidate = {*found},
-                         .fusion = {1, {1}},
-                         .dims = std::move(*how)});
+        pairs.push_back({.reference = {left}, .candidate = {*found}, .dims = std::move(*how)});
       }
       std::erase(ours, left);
       theirs.erase(found);

@@ -44,7 +44,7 @@ PossiblePairs::PossiblePairs(const GuessState& state,
   allow_parts(Names::kCandidate);
   do {
     changed_ = false;
-    for (const Names side : {Names::kReference, Names::kCandidate}) {
+    for (const Names side : kBothNames) {
       forbid_by_rank(side);
       forbid_by_order(side);
       forbid_by_neighbour(side, &Module::taken, &Module::gives);
@@ -55,8 +55,8 @@ PossiblePairs::PossiblePairs(const GuessState& state,
 }
 
 PossiblePairs::Sequence PossiblePairs::of(Names side, const GuessModule& module) const {
-  const Side& own = side == Names::kReference ? left_ : right_;
-  const Side& others = side == Names::kReference ? right_ : left_;
+  const Side& own = sides_.of(side);
+  const Side& others = sides_.of(other(side));
   Sequence possible;
   for (std::size_t i = 0; i < own.modules.size(); ++i) {
     for (std::size_t j = 0; own.modules[i].module == &module && j < others.modules.size(); ++j) {
@@ -97,9 +97,9 @@ void PossiblePairs::add(Names side,
                        ? 1
                        : 0;
     }
-    of(side).modules.push_back(std::move(one));
+    sides_.of(side).modules.push_back(std::move(one));
   }
-  add_flow(of(side), flow);
+  add_flow(sides_.of(side), flow);
 }
 
 void PossiblePairs::add_flow(Side& side, const DataFlow& flow) {
@@ -114,19 +114,18 @@ void PossiblePairs::add_flow(Side& side, const DataFlow& flow) {
 
 // Only where both sides have as many modules of some shapes, and none of them may be a part.
 void PossiblePairs::count_shapes() {
-  std::map<std::vector<std::int64_t>, std::pair<std::size_t, std::size_t>> counts;
+  std::map<std::vector<std::int64_t>, Both<std::size_t>> counts;
   std::set<std::vector<std::int64_t>> unclear;
-  for (const Side* side : {&left_, &right_}) {
-    for (const Module& module : side->modules) {
-      auto& [ours, theirs] = counts[module.parameters];
-      (side == &left_ ? ours : theirs) += module.parts == Parts::kYes ? 0 : 1;
+  for (const Names side : kBothNames) {
+    for (const Module& module : sides_.of(side).modules) {
+      counts[module.parameters].of(side) += module.parts == Parts::kYes ? 0 : 1;
       if (module.parts == Parts::kMaybe) {
         unclear.insert(module.parameters);
       }
     }
   }
-  for (Side* side : {&left_, &right_}) {
-    for (Module& module : side->modules) {
+  for (const Names side : kBothNames) {
+    for (Module& module : sides_.of(side).modules) {
       const auto& [ours, theirs] = counts[module.parameters];
       module.has_partner =
           module.parts == Parts::kYes || (ours == theirs && !unclear.contains(module.parameters));
@@ -150,20 +149,21 @@ bool PossiblePairs::can_be(const Module& reference, const Module& candidate) con
 }
 
 void PossiblePairs::allow_all() {
-  left_.can.assign(left_.modules.size(), std::vector<bool>(right_.modules.size(), false));
-  right_.can.assign(right_.modules.size(), std::vector<bool>(left_.modules.size(), false));
-  for (std::size_t i = 0; i < left_.modules.size(); ++i) {
-    for (std::size_t j = 0; j < right_.modules.size(); ++j) {
-      const bool possible = can_be(left_.modules[i], right_.modules[j]);
-      left_.can[i][j] = possible;
-      right_.can[j][i] = possible;
+  auto& [left, right] = sides_;
+  left.can.assign(left.modules.size(), std::vector<bool>(right.modules.size(), false));
+  right.can.assign(right.modules.size(), std::vector<bool>(left.modules.size(), false));
+  for (std::size_t i = 0; i < left.modules.size(); ++i) {
+    for (std::size_t j = 0; j < right.modules.size(); ++j) {
+      const bool possible = can_be(left.modules[i], right.modules[j]);
+      left.can[i][j] = possible;
+      right.can[j][i] = possible;
     }
   }
 }
 
 void PossiblePairs::allow_parts(Names parts) {
-  Side& own = of(parts);
-  Side& others = of(other(parts));
+  Side& own = sides_.of(parts);
+  Side& others = sides_.of(other(parts));
   for (std::size_t count = 2; count <= kMostParts; ++count) {
     for (std::size_t i = 0; i + count <= own.modules.size(); ++i) {
       Sequence group;
@@ -195,7 +195,7 @@ bool PossiblePairs::return_as_much(std::span<const Module> parts, const Module& 
 }
 
 bool PossiblePairs::counted(Names side, const GuessModule& module) const {
-  const Side& own = side == Names::kReference ? left_ : right_;
+  const Side& own = sides_.of(side);
   return std::ranges::any_of(
       own.modules, [&](const Module& one) { return one.module == &module && one.has_partner; });
 }
@@ -205,15 +205,15 @@ bool PossiblePairs::can_precede(const Module& first, const Module& second) {
 }
 
 void PossiblePairs::forbid(Names side, std::size_t own, std::size_t other_module) {
-  of(side).can[own][other_module] = false;
-  of(other(side)).can[other_module][own] = false;
+  sides_.of(side).can[own][other_module] = false;
+  sides_.of(other(side)).can[other_module][own] = false;
   changed_ = true;
 }
 
 // A module with so many before it on one side has as many before it on the other one.
 void PossiblePairs::forbid_by_rank(Names side) {
-  Side& own = of(side);
-  const Side& others = of(other(side));
+  Side& own = sides_.of(side);
+  const Side& others = sides_.of(other(side));
   const auto of_class = [](const Module& one, const Module& two) {
     return one.parts == two.parts && one.parameters == two.parameters;
   };
@@ -249,8 +249,8 @@ void PossiblePairs::forbid_by_rank(Names side) {
 
 // If one follows the other on this side, so do their partners.
 void PossiblePairs::forbid_by_order(Names side) {
-  Side& own = of(side);
-  const Side& others = of(other(side));
+  Side& own = sides_.of(side);
+  const Side& others = sides_.of(other(side));
   const auto forbid_alone = [&](std::size_t module, std::size_t rival, bool is_first) {
     const std::vector<bool>& rivals = own.can[rival];
     if (!own.modules[rival].has_partner || std::ranges::find(rivals, true) == rivals.end()) {
@@ -283,8 +283,8 @@ void PossiblePairs::forbid_by_order(Names side) {
 void PossiblePairs::forbid_by_neighbour(Names side,
                                         std::uint64_t Module::*near_end,
                                         std::uint64_t Module::*far_end) {
-  Side& own = of(side);
-  const Side& others = of(other(side));
+  Side& own = sides_.of(side);
+  const Side& others = sides_.of(other(side));
   for (std::size_t i = 0; i < own.modules.size(); ++i) {
     const std::uint64_t shared = own.modules[i].*near_end;
     std::set<std::uint64_t> expected;
@@ -319,7 +319,7 @@ std::optional<std::size_t> PossiblePairs::only(const std::vector<bool>& can) {
 
 // What can only be the partner of one module is no other's.
 void PossiblePairs::forbid_taken(Names side) {
-  Side& own = of(side);
+  Side& own = sides_.of(side);
   for (std::size_t i = 0; i < own.modules.size(); ++i) {
     const auto taken = only(own.can[i]);
     if (own.modules[i].parts != Parts::kNo || !own.modules[i].has_partner || !taken) {

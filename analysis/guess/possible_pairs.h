@@ -80,12 +80,10 @@ class PossiblePairs {
   [[nodiscard]] static bool can_precede(const Module& first, const Module& second);
   // Whether the parts return as much as the whole does, as far as that is known.
   [[nodiscard]] static bool return_as_much(std::span<const Module> parts, const Module& whole);
-  [[nodiscard]] Side& of(Names side) { return side == Names::kReference ? left_ : right_; }
 
   const GuessState& state_;
   ParameterShapes shapes_;
-  Side left_;
-  Side right_;
+  Both<Side> sides_;
   bool changed_ = false;
 };
 

@@ -1,6 +1,5 @@
 #include "analysis/guess/same_order.h"
 
-#include "analysis/guess/equal_values.h"
 #include "analysis/guess/parameter_shapes.h"
 #include "analysis/guess/possible_pairs.h"
 
@@ -169,7 +168,7 @@ class Decisions {
         decide(*module, *possible.front());
       }
     }
-    for (const Names side : {Names::kReference, Names::kCandidate}) {
+    for (const Names side : kBothNames) {
       for (const GuessModule* module : alignment_.sequence(side)) {
         ask(side, *module);
       }

@@ -1,14 +1,17 @@
 #include "analysis/guess/side.h"
 
+#include "analysis/align/module_path.h"
 #include "analysis/align/values.h"
-#include "trace/base/kind.h"
+#include "trace/base/random.h"
 
 #include <ttrace/error.h>
 
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 namespace ttrace {
@@ -34,28 +37,13 @@ std::optional<UnitRole> role_of(Kind kind) {
   }
 }
 
-bool belongs_to_module(UnitRole role) {
-  return role == UnitRole::kInput || role == UnitRole::kOutput;
-}
-
-// The paths of the modules around `path`, the innermost first.
-std::vector<std::string> around(std::string path) {
-  std::vector<std::string> paths;
-  for (std::size_t dot = path.rfind('.'); dot != std::string::npos; dot = path.rfind('.')) {
-    path.resize(dot);
-    paths.push_back(path);
-  }
-  return paths;
-}
-
 }  // namespace
 
-GuessSide::GuessSide(const Trace& trace, Names side) : side_(side) {
+GuessSide::GuessSide(const Trace& trace) {
   TTRACE_CHECK(!trace.steps().empty(),
                UsageError,
                fmt::format("{} has no traced step; trace one (TTRACE_STEPS)", trace.directory()));
   const StepTrace& step = trace.steps().front();
-  step_ = step.step;
   for (const RankFile& file : step.ranks) {
     for (const Record& record : file.records()) {
       const TensorId& id = record.id;
@@ -98,13 +86,13 @@ void GuessSide::add_modules() {
   };
   for (UnitNumber number = 0; number < units_.size(); ++number) {
     const Unit& unit = units_[number];
-    if (belongs_to_module(unit.role)) {
+    if (is_of_module(unit.role)) {
       GuessModule& own = module(unit.id.path);
       (unit.role == UnitRole::kInput ? own.inputs : own.outputs)[unit.id.slot] = number;
       own.order = std::min(own.order, unit.order);
     } else if (unit.role == UnitRole::kParameter) {
       module(owner_of(unit.id.path)).parameters.push_back(number);
-      for (const std::string& path : around(unit.id.path)) {
+      for (const std::string& path : outer_paths(unit.id.path)) {
         module(path).all_parameters.insert(number);
       }
     }
@@ -112,7 +100,7 @@ void GuessSide::add_modules() {
   // A module that recorded nothing of its own ran when the first one below it did, or at the
   // latest with the one around it.
   for (auto& [path, own] : modules_) {
-    for (const std::string& outer : around(path)) {
+    for (const std::string& outer : outer_paths(path)) {
       if (const auto found = modules_.find(outer); found != modules_.end() && own.order != kNever) {
         GuessModule& containing = found->second;
         if (containing.inputs.empty() && containing.outputs.empty()) {
@@ -122,7 +110,7 @@ void GuessSide::add_modules() {
     }
   }
   for (auto& [path, own] : modules_) {
-    for (const std::string& outer : around(path)) {
+    for (const std::string& outer : outer_paths(path)) {
       const auto found = modules_.find(outer);
       own.order = own.order == kNever && found != modules_.end() ? found->second.order : own.order;
     }
@@ -142,6 +130,13 @@ void GuessSide::add_edges(const StepTrace& step) {
       found->second.taken.emplace(edge.consumer.slot, edge.producer);
     }
   }
+}
+
+std::vector<TensorId> GuessSide::ids(std::span<const UnitNumber> numbers) const {
+  std::vector<TensorId> ids;
+  std::ranges::transform(
+      numbers, std::back_inserter(ids), [&](UnitNumber number) { return unit(number).id; });
+  return ids;
 }
 
 const GuessModule* GuessSide::module(const std::string& path) const {
@@ -233,6 +228,14 @@ std::optional<TensorId> GuessSide::source_of(const GuessModule& module, int slot
   }
   const auto taken = module.taken.find(slot);
   return taken == module.taken.end() ? std::nullopt : std::optional(taken->second);
+}
+
+std::uint64_t digest_in_any_order(std::span<const double> numbers) {
+  std::uint64_t sum = 0;
+  for (const double number : numbers) {
+    sum += scramble(std::bit_cast<std::uint64_t>(number == 0.0 ? 0.0 : number));
+  }
+  return sum;
 }
 
 std::string owner_of(const std::string& parameter) {

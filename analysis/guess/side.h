@@ -4,7 +4,6 @@
 // Thread-safety: one thread at a time; values are read when they are first asked for.
 #pragma once
 
-#include "analysis/findings/names.h"
 #include "trace/base/tensor_id_hash.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
@@ -28,6 +27,11 @@ namespace ttrace {
 // What a name stands for: one parameter, or one slot of what a module takes or returns. Gradients
 // and moments belong to it.
 enum class UnitRole : std::uint8_t { kParameter, kInput, kOutput, kData, kLoss };
+
+// Whether a module takes or returns it.
+[[nodiscard]] constexpr bool is_of_module(UnitRole role) {
+  return role == UnitRole::kInput || role == UnitRole::kOutput;
+}
 
 struct Unit {
   UnitRole role = UnitRole::kParameter;
@@ -62,11 +66,11 @@ struct ValueSummary {
 class GuessSide {
  public:
   // Keeps a reference to the trace. Throws UsageError if the trace has no step.
-  GuessSide(const Trace& trace, Names side);
+  explicit GuessSide(const Trace& trace);
 
-  [[nodiscard]] Names side() const { return side_; }
   [[nodiscard]] const std::vector<Unit>& units() const { return units_; }
   [[nodiscard]] const Unit& unit(UnitNumber number) const { return units_.at(number); }
+  [[nodiscard]] std::vector<TensorId> ids(std::span<const UnitNumber> numbers) const;
   // By path. A module that only owns parameters is one, too.
   [[nodiscard]] const std::map<std::string, GuessModule>& modules() const { return modules_; }
   // Null if there is none.
@@ -95,8 +99,6 @@ class GuessSide {
   void add_edges(const StepTrace& step);
   void add_modules();
 
-  Names side_;
-  std::int64_t step_ = 0;
   std::int64_t microbatch_ = 0;
   std::vector<Unit> units_;
   std::map<std::tuple<UnitRole, std::string, int>, UnitNumber> numbers_;  // by role, path and slot
@@ -112,6 +114,9 @@ class GuessSide {
 
 // Whether not all elements are the same number.
 [[nodiscard]] bool varies(const MergeResult& tensor);
+
+// Equal for the same numbers in any order.
+[[nodiscard]] std::uint64_t digest_in_any_order(std::span<const double> numbers);
 
 // Elements as doubles. Requires: a tensor of GuessSide::values().
 [[nodiscard]] std::span<const double> numbers_of(const MergeResult& tensor);

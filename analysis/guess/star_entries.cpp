@@ -25,6 +25,10 @@ bool same_scope(const EntryWords& one, const EntryWords& two) {
   return one.kinds == two.kinds && one.slot == two.slot;
 }
 
+bool matches(const std::string& pattern, const std::string& path) {
+  return stars_in(pattern, path).has_value();
+}
+
 void merge_into(MapEntry& entry, const MapEntry& more) {
   entry.order = std::min(entry.order, more.order);
   entry.tensors += more.tensors;
@@ -96,21 +100,8 @@ class Patterns {
       if (!same_scope(words, entry.words)) {
         return false;
       }
-      return entry.words == words ? contradicts(pattern, paths) : touches(pattern, paths);
+      return entry.words == words ? contradicts(pattern, paths) : any_pair(pattern, paths, matches);
     });
-  }
-
-  [[nodiscard]] static bool touches(const PathGroup& pattern, const PathGroup& group) {
-    for (const Names side : {Names::kReference, Names::kCandidate}) {
-      for (const std::string& own : pattern.of(side)) {
-        for (const std::string& path : group.of(side)) {
-          if (stars_in(own, path)) {
-            return true;
-          }
-        }
-      }
-    }
-    return false;
   }
 
   std::vector<MapEntry> entries_;
@@ -118,7 +109,7 @@ class Patterns {
 };
 
 // Whether an entry for `outer` also matches what `inner` names.
-bool covers(const std::string& outer, const std::string& inner) {
+bool path_covers(const std::string& outer, const std::string& inner) {
   const auto ours = path_parts(outer);
   const auto theirs = path_parts(inner);
   if (ours.size() > theirs.size()) {
@@ -133,16 +124,7 @@ bool covers(const std::string& outer, const std::string& inner) {
 }
 
 bool covers(const PathGroup& outer, const PathGroup& inner) {
-  for (const Names side : {Names::kReference, Names::kCandidate}) {
-    for (const std::string& one : outer.of(side)) {
-      for (const std::string& two : inner.of(side)) {
-        if (covers(one, two)) {
-          return true;
-        }
-      }
-    }
-  }
-  return false;
+  return any_pair(outer, inner, path_covers);
 }
 
 // How much of a module an entry is for: the smaller comes first.

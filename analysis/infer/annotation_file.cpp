@@ -1,10 +1,11 @@
 #include "analysis/infer/annotation_file.h"
 
+#include "trace/base/annotation_field.h"
+
 #include <fmt/core.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <utility>
 
@@ -13,10 +14,6 @@ namespace {
 
 using Field = std::pair<std::string, int>;   // name and slot
 using Entry = std::map<Field, std::string>;  // dims
-
-// Keys of an entry, in the order of include/ttrace/annotations.h.
-constexpr std::array<const char*, 8> kFields{
-    "value", "data", "grad", "inputs", "input_grads", "routing", "scales", "operands"};
 
 // All paths of one pattern.
 struct Group {
@@ -27,10 +24,7 @@ struct Group {
 
 // The dims with the most votes; ties go to the first in the alphabet.
 std::string most_frequent(const std::map<std::string, std::size_t>& votes) {
-  return std::max_element(votes.begin(),
-                          votes.end(),
-                          [](auto& left, auto& right) { return left.second < right.second; })
-      ->first;
+  return std::ranges::max_element(votes, {}, [](const auto& vote) { return vote.second; })->first;
 }
 
 std::map<std::string, Group> groups_of(const Inference& inference,
@@ -84,9 +78,9 @@ std::vector<std::string> slots_of(const Entry& entry, const std::string& field) 
 
 void write_entry(YAML::Emitter& out, const std::string& path, const Entry& entry) {
   out << YAML::BeginMap << YAML::Key << "path" << YAML::Value << path;
-  for (const char* const field : kFields) {
-    const std::vector<std::string> slots = slots_of(entry, field);
-    const std::string name = field;
+  for (const AnnotationField& field : kAnnotationFields) {
+    const std::string name(field.name);
+    const std::vector<std::string> slots = slots_of(entry, name);
     const bool as_default = (name == "grad" && slots == slots_of(entry, "value")) ||
                             (name == "input_grads" && slots == slots_of(entry, "inputs"));
     if (slots.empty() || as_default) {
@@ -116,12 +110,8 @@ AnnotationFile annotation_file(const Inference& inference, const std::string& or
     order.push_back(&group);
   }
   // The first match rules: what has fewer stars stands first.
-  std::sort(order.begin(), order.end(), [](const auto* left, const auto* right) {
-    const auto stars = [](const std::string& text) {
-      return std::count(text.begin(), text.end(), '*');
-    };
-    return std::pair(stars(left->first), left->second.number) <
-           std::pair(stars(right->first), right->second.number);
+  std::ranges::sort(order, {}, [](const auto* group) {
+    return std::pair(std::ranges::count(group->first, '*'), group->second.number);
   });
   YAML::Emitter out;
   out << YAML::Comment("Placements that ttrace infer found in " + origin) << YAML::Newline;

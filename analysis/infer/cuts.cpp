@@ -3,7 +3,6 @@
 #include <ttrace/error.h>
 
 #include <algorithm>
-#include <bit>
 #include <optional>
 #include <utility>
 
@@ -36,7 +35,7 @@ std::vector<std::int64_t> divisors_of(std::int64_t number) {
       }
     }
   }
-  std::sort(divisors.begin(), divisors.end());
+  std::ranges::sort(divisors);
   return divisors;
 }
 
@@ -47,9 +46,8 @@ class Finder {
         locals_(locals.begin(), locals.end()),
         holders_(holders),
         divisors_(divisors_of(logical)),
-        largest_(*std::max_element(locals.begin(), locals.end())),
-        even_(std::all_of(
-            locals.begin(), locals.end(), [&](std::int64_t size) { return size == largest_; })) {}
+        largest_(std::ranges::max(locals)),
+        even_(std::ranges::all_of(locals, [&](std::int64_t size) { return size == largest_; })) {}
 
   std::vector<Cut> find() {
     if (even_ && largest_ >= logical_) {
@@ -64,9 +62,7 @@ class Finder {
         break;
       }
     }
-    std::stable_sort(found_.begin(), found_.end(), [](const Cut& left, const Cut& right) {
-      return left.complexity < right.complexity;
-    });
+    std::ranges::stable_sort(found_, {}, &Cut::complexity);
     return std::move(found_);
   }
 
@@ -107,8 +103,7 @@ class Finder {
   }
 
   [[nodiscard]] bool divides_locals(std::int64_t factor) const {
-    return std::all_of(
-        locals_.begin(), locals_.end(), [&](std::int64_t size) { return size % factor == 0; });
+    return std::ranges::all_of(locals_, [&](std::int64_t size) { return size % factor == 0; });
   }
 
   void try_forms(const Uses& uses) {
@@ -142,11 +137,8 @@ class Finder {
   [[nodiscard]] std::int64_t ranks_of(const Uses& uses) const {
     std::int64_t product = 1;
     for (const AxisUse& use : uses) {
-      const auto axis = std::find_if(
-          holders_.axes().begin(), holders_.axes().end(), [&](const HolderAxis& other) {
-            return other.name == use.axis;
-          });
-      product *= axis->size * (use.sharding == Sharding::kZigzag ? 2 : 1);
+      product *=
+          holders_.axes()[number_of(use.axis)].size * (use.sharding == Sharding::kZigzag ? 2 : 1);
     }
     return product;
   }
@@ -180,9 +172,7 @@ class Finder {
       factors.push_back({"", form.inner, {}});
     }
     auto parts = parts_of(factors);
-    if (!parts || std::any_of(found_.begin(), found_.end(), [&](const Cut& cut) {
-          return cut.parts == *parts;
-        })) {
+    if (!parts || std::ranges::find(found_, *parts, &Cut::parts) != found_.end()) {
       return;
     }
     // Sizes that follow from the local ones are left out, so that other models fit as well.
@@ -192,7 +182,7 @@ class Finder {
     Cut cut{follows ? shorter : factors, 0, std::move(*parts), 0};
     for (const Uses* uses : {&form.outer_uses, &form.uses}) {
       for (const AxisUse& use : *uses) {
-        cut.axes |= bit_of(use.axis);
+        cut.axes |= AxisSet{1} << number_of(use.axis);
         cut.complexity += use.sharding == Sharding::kZigzag ? 18 : 16;
       }
     }
@@ -200,15 +190,10 @@ class Finder {
     found_.push_back(std::move(cut));
   }
 
-  [[nodiscard]] AxisSet bit_of(const std::string& name) const {
-    AxisSet bit = 1;
-    for (const HolderAxis& axis : holders_.axes()) {
-      if (axis.name == name) {
-        return bit;
-      }
-      bit <<= 1;
-    }
-    return 0;
+  // Requires: an axis of the holders.
+  [[nodiscard]] std::size_t number_of(const std::string& axis) const {
+    return static_cast<std::size_t>(std::ranges::find(holders_.axes(), axis, &HolderAxis::name) -
+                                    holders_.axes().begin());
   }
 
   std::int64_t logical_;

@@ -1,6 +1,7 @@
 #include "analysis/infer/fits.h"
 
 #include "analysis/findings/wording.h"
+#include "analysis/infer/samples.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +11,6 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <optional>
 #include <utility>
 
 namespace ttrace {
@@ -27,6 +27,38 @@ constexpr double kNoSignal = 0.7;
 // While few elements are compared, nothing below it is given up.
 constexpr double kUndecided = 0.25;
 constexpr std::array<std::size_t, 3> kStages{32, 256, 4096};  // elements compared of every rank
+
+// Above it an error is worse than the best one, `best`, by more than chance: `points` elements were
+// compared.
+double error_limit(double best, std::int64_t points) {
+  const double factor =
+      1.15 + 6.0 / std::sqrt(static_cast<double>(std::max<std::int64_t>(points, 1)));
+  return std::max(kEqual, factor * best);
+}
+
+// Holders whose values are added: of `region` axes they have one place, of `summed` every one. One
+// group per copy.
+std::vector<std::vector<std::size_t>> groups_of(const Holders& holders,
+                                                AxisSet region,
+                                                AxisSet summed) {
+  // By place in the region: the holders of every addend, by rank.
+  std::map<int, std::vector<std::vector<std::size_t>>> addends;
+  for (std::size_t holder = 0; holder < holders.count(); ++holder) {
+    auto& parts = addends[holders.place(region, holder)];
+    parts.resize(static_cast<std::size_t>(holders.combinations(summed)));
+    parts[static_cast<std::size_t>(holders.place(summed, holder))].push_back(holder);
+  }
+  std::vector<std::vector<std::size_t>> groups;
+  for (const auto& [place, parts] : addends) {
+    for (std::size_t copy = 0; copy < parts.front().size(); ++copy) {
+      std::vector<std::size_t>& group = groups.emplace_back();
+      for (const std::vector<std::size_t>& part : parts) {
+        group.push_back(part[copy]);
+      }
+    }
+  }
+  return groups;
+}
 
 // One way to cut every dimension, and the axes summed over.
 struct Hypothesis {
@@ -106,9 +138,7 @@ DimsSpec spec_of(const Hypothesis& hypothesis, const Holders& holders, bool with
     return dims;
   }
   // It may stand on any dimension; the first that is not cut reads best.
-  auto dim = std::find_if(hypothesis.cuts.begin(),
-                          hypothesis.cuts.end(),
-                          [](const Cut* cut) { return cut->axes == 0; }) -
+  auto dim = std::ranges::find_if(hypothesis.cuts, [](const Cut* cut) { return cut->axes == 0; }) -
              hypothesis.cuts.begin();
   dim = dim == std::ssize(dims.dims) ? 0 : dim;
   for (std::size_t axis = 0; axis < holders.axes().size(); ++axis) {
@@ -272,43 +302,15 @@ bool same_dims(const Placement& left, const Placement& right) {
 
 }  // namespace
 
-bool TensorFits::has_signal() const {
+bool has_signal(double error) {
   return error < kNoSignal;
-}
-
-double error_limit(double best, std::int64_t points) {
-  const double factor =
-      1.15 + 6.0 / std::sqrt(static_cast<double>(std::max<std::int64_t>(points, 1)));
-  return std::max(kEqual, factor * best);
-}
-
-std::vector<std::vector<std::size_t>> groups_of(const Holders& holders,
-                                                AxisSet region,
-                                                AxisSet summed) {
-  // By place in the region: the holders of every addend, by rank.
-  std::map<int, std::vector<std::vector<std::size_t>>> addends;
-  for (std::size_t holder = 0; holder < holders.count(); ++holder) {
-    auto& parts = addends[holders.place(region, holder)];
-    parts.resize(static_cast<std::size_t>(holders.combinations(summed)));
-    parts[static_cast<std::size_t>(holders.place(summed, holder))].push_back(holder);
-  }
-  std::vector<std::vector<std::size_t>> groups;
-  for (const auto& [place, parts] : addends) {
-    for (std::size_t copy = 0; copy < parts.front().size(); ++copy) {
-      std::vector<std::size_t>& group = groups.emplace_back();
-      for (const std::vector<std::size_t>& part : parts) {
-        group.push_back(part[copy]);
-      }
-    }
-  }
-  return groups;
 }
 
 TensorFits fits_of(std::span<const Shard> shards,
                    const MergeResult& reference,
                    const Holders& holders,
                    CutTable& table) {
-  const bool ranks_agree = std::all_of(shards.begin(), shards.end(), [&](const Shard& shard) {
+  const bool ranks_agree = std::ranges::all_of(shards, [&](const Shard& shard) {
     return shard.record->shape.size() == reference.shape.size();
   });
   TensorFits result;
@@ -331,11 +333,7 @@ TensorFits fits_of(std::span<const Shard> shards,
                            factor});
     result.error = std::min(result.error, hypothesis.agreement.error);
   }
-  std::stable_sort(result.fits.begin(),
-                   result.fits.end(),
-                   [](const PlacementFit& left, const PlacementFit& right) {
-                     return left.complexity < right.complexity;
-                   });
+  std::ranges::stable_sort(result.fits, {}, &PlacementFit::complexity);
   result.fits.resize(std::min(result.fits.size(), kMostFits));
   return result;
 }

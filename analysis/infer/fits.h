@@ -9,7 +9,6 @@
 
 #include "analysis/infer/cuts.h"
 #include "analysis/infer/holders.h"
-#include "analysis/infer/samples.h"
 #include "trace/merge/merge.h"
 
 #include <cstdint>
@@ -30,12 +29,16 @@ struct PlacementFit {
   bool operator==(const PlacementFit&) const = default;
 };
 
+// Whether a placement with this error explains more than half of the values.
+[[nodiscard]] bool has_signal(double error);
+
 struct TensorFits {
-  std::vector<PlacementFit> fits;         // the simplest first
-  std::string sizes;                      // logical and of every rank: tensors that may lie alike
-  std::size_t possible = 0;               // placements that the sizes allow
-  double error = 0.0;                     // of the best
-  [[nodiscard]] bool has_signal() const;  // whether that one explains more than half of the values
+  std::vector<PlacementFit> fits;  // the simplest first
+  std::string sizes;               // logical and of every rank: tensors that may lie alike
+  std::size_t possible = 0;        // placements that the sizes allow
+  double error = 0.0;              // of the best
+
+  [[nodiscard]] bool has_signal() const { return ttrace::has_signal(error); }
 };
 
 // Requires: shards of `holders`, in their order; a reference that has its tensor. Empty if no
@@ -44,16 +47,6 @@ struct TensorFits {
                                  const MergeResult& reference,
                                  const Holders& holders,
                                  CutTable& table);
-
-// Above it an error is worse than the best one, `best`, by more than chance: `points` elements were
-// compared.
-[[nodiscard]] double error_limit(double best, std::int64_t points);
-
-// Holders whose values are added: of `region` axes they have one place, of `summed` every one. One
-// group per copy.
-[[nodiscard]] std::vector<std::vector<std::size_t>> groups_of(const Holders& holders,
-                                                              AxisSet region,
-                                                              AxisSet summed);
 
 // The dims of these placements (by holder), where one of the possible ones is the same; else empty.
 [[nodiscard]] std::string dims_text(std::span<const Placement> placements,

@@ -11,7 +11,6 @@
 
 #include <ttrace/placement.h>
 
-#include <cstdint>
 #include <span>
 #include <vector>
 

@@ -22,10 +22,9 @@ std::vector<HolderAxis> axes_of(const std::vector<Layout>& layouts) {
     for (const int coordinate : found.coordinates) {
       seen[static_cast<std::size_t>(coordinate)] = true;
     }
-    const bool complete = std::find(seen.begin(), seen.end(), false) == seen.end();
-    const bool known = std::any_of(axes.begin(), axes.end(), [&](const HolderAxis& other) {
-      return other.coordinates == found.coordinates;
-    });
+    const bool complete = std::ranges::find(seen, false) == seen.end();
+    const bool known =
+        std::ranges::find(axes, found.coordinates, &HolderAxis::coordinates) != axes.end();
     if (axis.size > 1 && complete && !known && axes.size() < kMostAxes) {
       axes.push_back(std::move(found));
     }
@@ -51,8 +50,7 @@ bool Holders::find_independent(AxisSet set) const {
   for (std::size_t holder = 0; holder < count(); ++holder) {
     ++holders[static_cast<std::size_t>(place(set, holder))];
   }
-  return std::all_of(
-      holders.begin(), holders.end(), [&](int number) { return number == holders.front(); });
+  return std::ranges::all_of(holders, [&](int number) { return number == holders.front(); });
 }
 
 std::vector<AxisSet> Holders::free_sets(AxisSet taken) const {
@@ -62,14 +60,10 @@ std::vector<AxisSet> Holders::free_sets(AxisSet taken) const {
       sets.push_back(set);
     }
   }
-  std::stable_sort(sets.begin(), sets.end(), [](AxisSet left, AxisSet right) {
-    return std::popcount(left) < std::popcount(right);
-  });
+  std::ranges::stable_sort(sets, {}, [](AxisSet set) { return std::popcount(set); });
   std::vector<AxisSet> different;
   for (const AxisSet set : sets) {
-    if (std::none_of(different.begin(), different.end(), [&](AxisSet other) {
-          return tell_alike(set, other);
-        })) {
+    if (std::ranges::none_of(different, [&](AxisSet other) { return tell_alike(set, other); })) {
       different.push_back(set);
     }
   }

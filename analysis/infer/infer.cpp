@@ -2,6 +2,7 @@
 
 #include "analysis/align/matching.h"
 #include "analysis/align/parallel.h"
+#include "analysis/findings/wording.h"
 #include "analysis/infer/flat_ranges.h"
 #include "analysis/infer/samples.h"
 #include "trace/base/kind.h"
@@ -14,9 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <set>
-#include <sstream>
 #include <tuple>
 #include <utility>
 
@@ -41,9 +40,9 @@ struct Subject {
 };
 
 bool is_sparse(const Match& match) {
-  return std::any_of(match.candidate.begin(), match.candidate.end(), [](const Shard& shard) {
+  return std::ranges::any_of(match.candidate, [](const Shard& shard) {
     const auto& dims = shard.record->placement.dims;
-    return std::any_of(dims.begin(), dims.end(), [](const auto& dim) { return dim.sparse; });
+    return std::ranges::any_of(dims, &DimPlacement::sparse);
   });
 }
 
@@ -107,10 +106,8 @@ class Inferrer {
     const auto& versions = candidate.manifest().versions;
     const auto placements = versions.find("placements");
     result_.declares = placements == versions.end() || placements->second != "none";
-    for (const StepTrace& step : candidate.steps()) {
-      for (const RankFile& file : step.ranks) {
-        layouts_.try_emplace(file.layout().rank, file.layout());
-      }
+    for (const RankFile& file : candidate.files()) {
+      layouts_.try_emplace(file.layout().rank, file.layout());
     }
   }
 
@@ -198,8 +195,7 @@ class Inferrer {
       return nullptr;
     }
     const auto& shards = found->second->candidate;
-    const auto shard = std::find_if(
-        shards.begin(), shards.end(), [&](const Shard& other) { return other.rank == rank; });
+    const auto shard = std::ranges::find(shards, rank, &Shard::rank);
     return shard == shards.end() ? nullptr : &*shard;
   }
 
@@ -267,9 +263,7 @@ class Inferrer {
     if (fits.empty() || election == elections_.end()) {
       return nullptr;
     }
-    const auto winner = std::find_if(fits.begin(), fits.end(), [&](const PlacementFit& fit) {
-      return fit.dims == election->second.dims;
-    });
+    const auto winner = std::ranges::find(fits, election->second.dims, &PlacementFit::dims);
     const PlacementFit* const chosen = winner == fits.end() ? &fits.front() : &*winner;
     const bool class_decides = winner != fits.end() && election->second.tied == 1;
     tensor.source = subject.fits.possible == 1 ? Source::kSizes
@@ -338,7 +332,7 @@ class Inferrer {
     std::string dims;
     std::vector<Placement> parameters = parameter_placements(subject, dims);
     const bool fits = reference.has_tensor() && !parameters.empty() &&
-                      std::all_of(parameters.begin(), parameters.end(), [&](const auto& parameter) {
+                      std::ranges::all_of(parameters, [&](const auto& parameter) {
                         return parameter.logical_shape() == reference.shape;
                       });
     const FlatFits found =
@@ -352,10 +346,9 @@ class Inferrer {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       declared.push_back(tensor.declared[i].flat.value_or(FlatRange{-1, 0}));
     }
-    const bool same_shape =
-        std::all_of(tensor.declared.begin(), tensor.declared.end(), [&](const auto& placement) {
-          return placement.logical_shape() == reference.shape;
-        });
+    const bool same_shape = std::ranges::all_of(tensor.declared, [&](const auto& placement) {
+      return placement.logical_shape() == reference.shape;
+    });
     tensor.declared_error =
         same_shape ? flat_error(subject.match->candidate, tensor.declared, declared, reference)
                    : std::numeric_limits<double>::infinity();
@@ -367,7 +360,7 @@ class Inferrer {
     tensor.dims = dims;
     tensor.placements = std::move(parameters);
     tensor.error = found.error;
-    tensor.has_signal = found.error < 0.7;
+    tensor.has_signal = ttrace::has_signal(found.error);
   }
 
   void judge(InferredTensor& tensor) const {
@@ -391,9 +384,7 @@ class Inferrer {
       text = to_string(first);
     }
     if (const double scale = placements.front().scale; scale != 1.0) {
-      std::ostringstream number;
-      number << scale;
-      text += " times " + number.str();
+      text += " times " + long_number(scale);
     }
     return text;
   }
@@ -447,15 +438,11 @@ std::string_view name_of(Source source) {
 }
 
 std::size_t Inference::count(Source source) const {
-  return static_cast<std::size_t>(
-      std::count_if(tensors.begin(), tensors.end(), [source](const InferredTensor& tensor) {
-        return tensor.source == source;
-      }));
+  return static_cast<std::size_t>(std::ranges::count(tensors, source, &InferredTensor::source));
 }
 
 std::size_t Inference::agreeing() const {
-  return static_cast<std::size_t>(std::count_if(
-      tensors.begin(), tensors.end(), [](const InferredTensor& tensor) { return tensor.agrees; }));
+  return static_cast<std::size_t>(std::ranges::count(tensors, true, &InferredTensor::agrees));
 }
 
 Inference infer(const Trace& reference, const Trace& candidate, InferOptions options) {

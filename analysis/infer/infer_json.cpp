@@ -17,11 +17,7 @@ Json class_json(const InferredClass& found) {
 }
 
 Json placements_json(const std::vector<Placement>& placements) {
-  Json texts = Json::array();
-  for (const Placement& placement : placements) {
-    texts.push_back(to_string(placement));
-  }
-  return texts;
+  return list_json(placements, [](const Placement& placement) { return to_string(placement); });
 }
 
 Json inferred_json(const InferredTensor& tensor) {
@@ -42,10 +38,9 @@ Json inferred_json(const InferredTensor& tensor) {
 }
 
 Json contradiction_json(const Inference& inference, const Contradiction& contradiction) {
-  Json ids = Json::array();
-  for (const std::size_t member : contradiction.members) {
-    ids.push_back(to_string(inference.tensors[member].id));
-  }
+  const Json ids = list_json(contradiction.members, [&](std::size_t member) {
+    return to_string(inference.tensors[member].id);
+  });
   const InferredTensor& first = inference.tensors[contradiction.members.front()];
   return {{"pattern", contradiction.tensors.pattern},
           {"field", contradiction.tensors.field},
@@ -56,16 +51,6 @@ Json contradiction_json(const Inference& inference, const Contradiction& contrad
           {"error", number_json(first.error)},
           {"declared_error", number_json(first.declared_error)},
           {"ids", ids}};
-}
-
-template <class Items, class ToJson>
-void write_list(std::ostream& out, const Items& items, const ToJson& to_json) {
-  bool first = true;
-  for (const auto& item : items) {
-    out << (first ? "\n" : ",\n") << dump(to_json(item));
-    first = false;
-  }
-  out << "\n]";
 }
 
 }  // namespace
@@ -81,14 +66,14 @@ void write_json(std::ostream& out, const Inference& inference) {
   counts["agreeing"] = inference.agreeing();
   counts["by_rows"] = inference.by_rows;
   counts["one_sided"] = inference.one_sided;
-  out << dump(counts) << ",\n\"classes\":[";
-  write_list(out, inference.classes, class_json);
-  out << ",\n\"contradictions\":[";
-  write_list(out, inference.contradictions, [&](const Contradiction& contradiction) {
+  out << dump(counts) << ",\n\"classes\":";
+  write_json_list(out, inference.classes, class_json);
+  out << ",\n\"contradictions\":";
+  write_json_list(out, inference.contradictions, [&](const Contradiction& contradiction) {
     return contradiction_json(inference, contradiction);
   });
-  out << ",\n\"tensors\":[";
-  write_list(out, inference.tensors, inferred_json);
+  out << ",\n\"tensors\":";
+  write_json_list(out, inference.tensors, inferred_json);
   out << "}\n";
 }
 

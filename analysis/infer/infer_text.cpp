@@ -2,12 +2,9 @@
 #include "analysis/findings/wording.h"
 #include "analysis/infer/infer_report.h"
 
-#include <ttrace/error.h>
-
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <ostream>
 #include <string>
@@ -50,7 +47,7 @@ std::string votes_text(const Election& election) {
 }
 
 void write_classes(std::ostream& out, const Inference& inference) {
-  std::vector<std::array<std::string, 4>> lines{{"path", "field", "dims", "votes"}};
+  std::vector<std::vector<std::string>> lines{{"path", "field", "dims", "votes"}};
   for (const InferredClass& found : inference.classes) {
     lines.push_back({found.tensors.pattern,
                      field_text(found.tensors),

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <utility>
 
 namespace ttrace {
 namespace {
@@ -75,11 +74,7 @@ double element_at(ElementType type, std::span<const std::byte> bytes, std::int64
 }
 
 std::int64_t logical_index(const DimPlacement& dim, std::int64_t local) {
-  const auto next = std::upper_bound(
-      dim.segments.begin(),
-      dim.segments.end(),
-      local,
-      [](std::int64_t index, const Segment& segment) { return index < segment.local; });
+  const auto next = std::ranges::upper_bound(dim.segments, local, {}, &Segment::local);
   if (next == dim.segments.begin()) {
     return kPadding;
   }
@@ -91,10 +86,7 @@ std::int64_t logical_index(const DimPlacement& dim, std::int64_t local) {
 Samples::Samples(std::span<const Shard> shards, const MergeResult& reference)
     : reference_(reference), dims_(reference.shape.size()), values_(shards.size()) {
   for (const Shard& shard : shards) {
-    const auto known =
-        std::find_if(positions_.begin(), positions_.end(), [&](const Positions& positions) {
-          return positions.shape == shard.record->shape;
-        });
+    const auto known = std::ranges::find(positions_, shard.record->shape, &Positions::shape);
     positions_of_.push_back(static_cast<std::size_t>(known - positions_.begin()));
     if (known == positions_.end()) {
       positions_.push_back({shard.record->shape, {}, 0});
@@ -143,8 +135,8 @@ void Samples::choose(std::span<const Shard> shards) {
 }
 
 bool Samples::can_add(const std::vector<std::vector<std::size_t>>& groups) const {
-  return std::all_of(groups.begin(), groups.end(), [&](const std::vector<std::size_t>& group) {
-    return std::all_of(group.begin(), group.end(), [&](std::size_t holder) {
+  return std::ranges::all_of(groups, [&](const std::vector<std::size_t>& group) {
+    return std::ranges::all_of(group, [&](std::size_t holder) {
       return positions_of_[holder] == positions_of_[group.front()];
     });
   });

@@ -20,10 +20,8 @@ namespace ttrace {
 namespace {
 
 bool has_undeclared(const Trace& trace) {
-  return std::ranges::any_of(trace.steps(), [](const StepTrace& step) {
-    return std::ranges::any_of(step.ranks, [](const RankFile& file) {
-      return std::ranges::any_of(file.records(), &Record::undeclared);
-    });
+  return std::ranges::any_of(trace.files(), [](const RankFile& file) {
+    return std::ranges::any_of(file.records(), &Record::undeclared);
   });
 }
 
@@ -155,25 +153,21 @@ class Settler {
       const auto placement = placed(file, record, settled.dims);
       return placement && *placement == record.placement;
     };
-    return std::ranges::all_of(candidate_.steps(), [&](const StepTrace& step) {
-      return std::ranges::all_of(step.ranks, [&](const RankFile& file) {
-        return std::ranges::all_of(file.records(), [&](const Record& record) {
-          return !contradicted_.contains(record.id) ||
-                 placement_class(record.id) != settled.tensors || agrees(file, record);
-        });
+    return std::ranges::all_of(candidate_.files(), [&](const RankFile& file) {
+      return std::ranges::all_of(file.records(), [&](const Record& record) {
+        return !contradicted_.contains(record.id) ||
+               placement_class(record.id) != settled.tensors || agrees(file, record);
       });
     });
   }
 
   void write() {
-    for (StepTrace& step : candidate_.steps()) {
-      for (RankFile& file : step.ranks) {
-        for (std::size_t i = 0; i < file.records().size(); ++i) {
-          const Record& record = file.records()[i];
-          if (const auto found = dims_.find(record.id); found != dims_.end()) {
-            if (auto placement = placed(file, record, found->second)) {
-              file.settle(i, *std::move(placement));
-            }
+    for (RankFile& file : candidate_.files()) {
+      for (std::size_t i = 0; i < file.records().size(); ++i) {
+        const Record& record = file.records()[i];
+        if (const auto found = dims_.find(record.id); found != dims_.end()) {
+          if (auto placement = placed(file, record, found->second)) {
+            file.settle(i, *std::move(placement));
           }
         }
       }

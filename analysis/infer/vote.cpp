@@ -8,43 +8,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <ranges>
 #include <tuple>
 
 namespace ttrace {
 namespace {
-
-// Fields as Annotations reads them from an entry.
-std::string field_of(Kind kind) {
-  if (!is_placed(kind)) {
-    return "";
-  }
-  switch (kind) {
-    case Kind::kSent:
-    case Kind::kReceived:
-      return "";
-    case Kind::kData:
-      return "data";
-    case Kind::kInput:
-      return "inputs";
-    case Kind::kGradInput:
-      return "input_grads";
-    case Kind::kGradOutput:
-    case Kind::kParamGrad:
-      return "grad";
-    case Kind::kRouting:
-      return "routing";
-    case Kind::kScale:
-      return "scales";
-    case Kind::kOperand:
-      return "operands";
-    case Kind::kOperator:
-      return "operator";
-    case Kind::kOperatorGrad:
-      return "operator_grad";
-    default:
-      return "value";
-  }
-}
 
 // The field that lies as this one by default.
 std::string sibling_of(const std::string& field) {
@@ -64,9 +32,8 @@ using VoteCounts = std::map<std::string, Count>;  // by dims
 
 VoteCounts count(const std::vector<const TensorFits*>& members) {
   // Noise allows everything: it is heard only where nobody else is.
-  const bool any_signal = std::any_of(members.begin(), members.end(), [](const TensorFits* fits) {
-    return fits->has_signal() && !fits->fits.empty();
-  });
+  const bool any_signal = std::ranges::any_of(
+      members, [](const TensorFits* fits) { return fits->has_signal() && !fits->fits.empty(); });
   VoteCounts counts;
   for (const TensorFits* const member : members) {
     for (const PlacementFit& fit : member->fits) {
@@ -88,10 +55,8 @@ Election decide(const VoteCounts& counts,
                 const std::optional<std::string>& region,
                 const Usage& usage) {
   Election election;
-  const auto most = std::max_element(counts.begin(), counts.end(), [](auto& left, auto& right) {
-    return left.second.votes < right.second.votes;
-  });
-  election.votes = most->second.votes;
+  election.votes = std::ranges::max(
+      counts | std::views::transform([](const auto& entry) { return entry.second.votes; }));
   // Cut otherwise than what belongs to the class; how unusual; how complicated.
   const auto rank = [&](const VoteCounts::value_type& entry) {
     const auto used = usage.find(entry.first);
@@ -107,7 +72,7 @@ Election decide(const VoteCounts& counts,
     }
   }
   election.tied = static_cast<std::size_t>(
-      std::count_if(counts.begin(), counts.end(), [&](const VoteCounts::value_type& entry) {
+      std::ranges::count_if(counts, [&](const VoteCounts::value_type& entry) {
         return entry.second.votes == election.votes &&
                std::get<0>(rank(entry)) == std::get<0>(rank(*winner));
       }));
@@ -121,7 +86,7 @@ Election decide(const VoteCounts& counts,
 PlacementClass placement_class(const TensorId& id) {
   // Calls of one operator have nothing in common but its name.
   return {is_of_operator(id.kind) ? fmt::format("{}#{}", id.path, id.call) : pattern_of(id.path),
-          field_of(id.kind),
+          std::string(is_of_operator(id.kind) ? name_of(id.kind) : annotation_field(id.kind)),
           id.slot};
 }
 
@@ -137,9 +102,7 @@ Elections elect(const Voters& voters) {
     Election& election = elections[tensors] = decide(counts, std::nullopt, {});
     election.sizes = members.front()->sizes;
     election.members = static_cast<std::size_t>(
-        std::count_if(members.begin(), members.end(), [](const TensorFits* fits) {
-          return !fits->fits.empty();
-        }));
+        std::ranges::count_if(members, [](const TensorFits* fits) { return !fits->fits.empty(); }));
     if (election.tied == 1) {
       usage[election.sizes][election.dims] += election.votes;
     }

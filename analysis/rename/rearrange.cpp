@@ -8,8 +8,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <numeric>
+#include <ranges>
 #include <string>
 #include <utility>
 
@@ -22,10 +22,16 @@ std::int64_t product(std::span<const std::int64_t> sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-// Sizes of the factors of `dims`, in their order, from the shape of a tensor that has them.
-std::vector<std::pair<std::string, std::int64_t>> sized_factors(const DimsSpec& dims,
-                                                                const Shape& shape) {
-  std::vector<std::pair<std::string, std::int64_t>> factors;
+// A factor of a tensor's dimensions.
+struct Factor {
+  std::string name;
+  std::int64_t size = 1;
+  std::int64_t stride = 1;  // between its indices
+};
+
+// The factors of `dims`, in their order, of a tensor of this shape.
+std::vector<Factor> sized_factors(const DimsSpec& dims, const Shape& shape) {
+  std::vector<Factor> factors;
   for (std::size_t i = 0; i < dims.dims.size(); ++i) {
     std::int64_t known = 1;  // no larger than it takes to see that it does not fit
     for (const DimFactor& factor : dims.dims[i]) {
@@ -40,19 +46,21 @@ std::vector<std::pair<std::string, std::int64_t>> sized_factors(const DimsSpec& 
                              to_string(dims)));
     for (const DimFactor& factor : dims.dims[i]) {
       if (!factor.name.empty()) {
-        factors.emplace_back(factor.name, factor.size.value_or(shape[i] / known));
+        factors.push_back({factor.name, factor.size.value_or(shape[i] / known)});
       }
     }
+  }
+  std::int64_t stride = 1;
+  for (Factor& factor : factors | std::views::reverse) {
+    factor.stride = std::exchange(stride, stride * factor.size);
   }
   return factors;
 }
 
-Shape strides_of(const Shape& shape) {
-  Shape strides(shape.size(), 1);
-  for (std::size_t i = shape.size(); i-- > 1;) {
-    strides[i - 1] = strides[i] * shape[i];
-  }
-  return strides;
+// Null if the tensor does not have it.
+const Factor* find_factor(const std::vector<Factor>& factors, const std::string& name) {
+  const auto found = std::ranges::find(factors, name, &Factor::name);
+  return found == factors.end() ? nullptr : &*found;
 }
 
 // Copies elements so that dimension i of the result walks the source by `strides[i]`.
@@ -141,12 +149,7 @@ Blocks blocks_of(const MergeResult& tensor, std::size_t dim) {
 }  // namespace
 
 MergeResult rearranged(const MergeResult& tensor, const DimsSpec& from, const DimsSpec& to) {
-  const auto factors = sized_factors(from, tensor.shape);
-  Shape sizes;
-  for (const auto& [name, size] : factors) {
-    sizes.push_back(size);
-  }
-  const Shape own_strides = strides_of(sizes);
+  const std::vector<Factor> factors = sized_factors(from, tensor.shape);
   MergeResult result;
   result.type = tensor.type;
   result.held = moved(tensor.held, from, to);
@@ -155,12 +158,9 @@ MergeResult rearranged(const MergeResult& tensor, const DimsSpec& from, const Di
   Shape strides;  // in the source
   for (const auto& word : to.dims) {
     for (const DimFactor& factor : word) {
-      const auto found =
-          std::ranges::find_if(factors, [&](const auto& own) { return own.first == factor.name; });
-      if (found != factors.end()) {
-        const auto place = static_cast<std::size_t>(found - factors.begin());
-        order.push_back(sizes[place]);
-        strides.push_back(own_strides[place]);
+      if (const Factor* const found = find_factor(factors, factor.name)) {
+        order.push_back(found->size);
+        strides.push_back(found->stride);
       }
     }
   }
@@ -170,14 +170,13 @@ MergeResult rearranged(const MergeResult& tensor, const DimsSpec& from, const Di
 }
 
 Shape rearranged_shape(const Shape& shape, const DimsSpec& from, const DimsSpec& to) {
-  const auto factors = sized_factors(from, shape);
+  const std::vector<Factor> factors = sized_factors(from, shape);
   Shape result;
   for (const auto& word : to.dims) {
     std::int64_t extent = 1;
     for (const DimFactor& factor : word) {
-      const auto found =
-          std::ranges::find_if(factors, [&](const auto& own) { return own.first == factor.name; });
-      extent *= found == factors.end() ? 1 : found->second;
+      const Factor* const found = find_factor(factors, factor.name);
+      extent *= found == nullptr ? 1 : found->size;
     }
     result.push_back(extent);
   }

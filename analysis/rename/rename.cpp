@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <span>
 #include <utility>
 
 namespace fs = std::filesystem;
@@ -105,28 +104,14 @@ std::vector<Match> tensors_to_rename(const Trace& trace) {
   return tensors;
 }
 
-// The conversions of the steps and those of the start.
-struct Plans {
-  Plans(const RenameMap& map,
-        Names from,
-        std::span<const Match> tensors,
-        std::span<const Match> start_tensors)
-      : steps(map, from), start(map, from) {
-    std::ranges::for_each(tensors, [&](const Match& match) { steps.add(match); });
-    std::ranges::for_each(start_tensors, [&](const Match& match) { start.add(match); });
-  }
-
-  RenamePlan steps;
-  RenamePlan start;
-};
-
 // Entries of the map that no tensor matches.
-void add_unused_entries(const Plans& plans,
+void add_unused_entries(const RenamePlan& steps,
+                        const RenamePlan& start,
                         const RenameMap& map,
                         Names from,
                         std::vector<std::string>& warnings) {
   for (std::size_t rule = 0; rule < map.rule_count(); ++rule) {
-    if (map.has_names(rule, from) && !plans.steps.used()[rule] && !plans.start.used()[rule]) {
+    if (map.has_names(rule, from) && !steps.used()[rule] && !start.used()[rule]) {
       warnings.push_back(fmt::format(
           "{}: no tensor of the {} matches this entry", map.place_of(rule), name_of(from)));
     }
@@ -177,11 +162,14 @@ RenameResult rename_trace(const std::string& source,
   const Names from = other(options.to);
   const std::vector<Match> tensors = tensors_to_rename(trace);
   const Start start(trace);
-  Plans plans(map, from, tensors, start.tensors);
+  RenamePlan plan(map, from);
+  std::ranges::for_each(tensors, [&](const Match& match) { plan.add(match); });
+  RenamePlan start_plan(map, from);
+  std::ranges::for_each(start.tensors, [&](const Match& match) { start_plan.add(match); });
   RenameResult result;
-  std::vector<Conversion> conversions = plans.steps.result(result.warnings);
+  std::vector<Conversion> conversions = plan.result(result.warnings);
   std::vector<std::string> ignored;  // the same as of the steps
-  std::vector<Conversion> start_conversions = plans.start.result(ignored);
+  std::vector<Conversion> start_conversions = start_plan.result(ignored);
 
   Renaming renaming(target, map, options, conversions.size() + start_conversions.size());
   fs::create_directories(target);
@@ -190,7 +178,7 @@ RenameResult rename_trace(const std::string& source,
   if (!start.files.empty()) {
     write_start(target, start_conversions, renaming);
   }
-  result.only_here = plans.steps.only_here();
+  result.only_here = plan.only_here();
   if (result.only_here > 0) {
     renaming.note(fmt::format("the rename map leaves out {} that the {} does not have",
                               counted(result.only_here, "tensor"),
@@ -203,7 +191,7 @@ RenameResult rename_trace(const std::string& source,
     renaming.write_noise(*repeated, conversions);
   }
   result.tensors = renaming.tensors();
-  add_unused_entries(plans, map, from, result.warnings);
+  add_unused_entries(plan, start_plan, map, from, result.warnings);
   return result;
 }
 

@@ -64,7 +64,7 @@ void RenamePlan::add(const Match& tensor) {
     add_part(tensor, std::move(names));
   } else if (sources.size() == 1 || !targets_.contains(targets.front())) {
     const bool shared = is_shared_by_parts(tensor.id.kind);
-    finish({std::move(names), {&tensor}, targets, shared, {}, {}});
+    finish({std::move(names), {&tensor}, targets, shared, {}});
   }
 }
 
@@ -75,7 +75,7 @@ std::vector<Conversion> RenamePlan::result(std::vector<std::string>& notes) {
       if (part != nullptr) {
         auto& [count, first] = lonely[map_.place_of(*conversion.names.rule)];
         first = count++ == 0 ? to_string(part->id) : first;
-        finish({{{part->id}, {part->id}, std::nullopt}, {part}, {part->id}, false, {}, {}});
+        finish({{{part->id}, {part->id}, std::nullopt}, {part}, {part->id}, false, {}});
       }
     }
   }

@@ -25,9 +25,8 @@ struct Conversion {
   std::vector<const Match*> sources;  // in the order of the parts
   std::vector<TensorId> targets;
   bool shared = false;  // one tensor under several names, instead of its parts
-  // Shapes of what was written, from which renamed noise follows.
+  // Shapes of what was read, from which renamed noise follows.
   std::vector<std::vector<std::int64_t>> source_shapes;
-  std::vector<std::vector<std::int64_t>> target_shapes;
 };
 
 // Step and execution order of the last source.

@@ -177,7 +177,6 @@ void Renaming::write_one(Conversion& conversion, TraceWriter& writer) {
     record.time = first.time;
     record.inferred = first.inferred;
     writer.append(std::move(record), tensor.bytes);
-    conversion.target_shapes.push_back(tensor.shape);
     ++tensors_;
   }
 }

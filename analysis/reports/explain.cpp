@@ -236,29 +236,6 @@ std::vector<std::size_t> related_before(std::span<const TensorVerdict> tensors, 
   return related;
 }
 
-// Collects tensors before another one, each once, with their relation to it.
-class UpstreamList {
- public:
-  explicit UpstreamList(std::span<const TensorVerdict> tensors) : tensors_(tensors) {}
-
-  void add(std::size_t index, const std::string& relation) {
-    const auto known = std::find(indices_.begin(), indices_.end(), index);
-    if (known != indices_.end()) {
-      list_[static_cast<std::size_t>(known - indices_.begin())].relation += ", " + relation;
-      return;
-    }
-    const TensorVerdict& tensor = tensors_[index];
-    indices_.push_back(index);
-    list_.push_back({to_string(tensor.id), tensor.status(), tensor.largest_share(), relation});
-  }
-  [[nodiscard]] std::vector<Upstream> take() { return std::move(list_); }
-
- private:
-  std::span<const TensorVerdict> tensors_;
-  std::vector<std::size_t> indices_;
-  std::vector<Upstream> list_;
-};
-
 std::vector<std::size_t> first_few(std::vector<std::size_t> indices) {
   indices.resize(std::min(indices.size(), kNamed));
   return indices;
@@ -270,7 +247,7 @@ std::vector<std::size_t> wrong_ones(std::span<const TensorVerdict> tensors,
                                     const std::vector<std::size_t>& related) {
   const auto is_wrong = [&](std::size_t i) { return tensors[i].is_finding(); };
   std::vector<std::size_t> wrong;
-  std::copy_if(related.begin(), related.end(), std::back_inserter(wrong), is_wrong);
+  std::ranges::copy_if(related, std::back_inserter(wrong), is_wrong);
   for (std::size_t i = wrong.empty() ? index : 0; i-- > 0 && wrong.size() < kNamed;) {
     if (is_wrong(i)) {
       wrong.push_back(i);
@@ -290,9 +267,7 @@ std::vector<std::size_t> strained_ones(std::span<const TensorVerdict> tensors,
       }
     }
   }
-  std::stable_sort(by_share.begin(), by_share.end(), [](const auto& left, const auto& right) {
-    return left.first < right.first;
-  });
+  std::ranges::stable_sort(by_share, {}, &std::pair<double, std::size_t>::first);
   std::vector<std::size_t> strained;
   for (const auto& [share, i] : by_share) {
     strained.push_back(i);
@@ -303,20 +278,29 @@ std::vector<std::size_t> strained_ones(std::span<const TensorVerdict> tensors,
 std::vector<Upstream> upstream_of(const Report& report, std::size_t index) {
   const std::span<const TensorVerdict> tensors = report.tensors;
   const std::vector<std::size_t> related = related_before(tensors, index);
-  UpstreamList list(tensors);
+  std::vector<Upstream> list;  // each once, with all its relations
+  const auto add = [&](std::size_t i, const std::string& relation) {
+    const std::string id = to_string(tensors[i].id);
+    const auto known = std::ranges::find(list, id, &Upstream::id);
+    if (known != list.end()) {
+      known->relation += ", " + relation;
+    } else {
+      list.push_back({id, tensors[i].status(), tensors[i].largest_share(), relation});
+    }
+  };
   if (report.first_divergence && *report.first_divergence < index) {
-    list.add(*report.first_divergence, "first divergence");
+    add(*report.first_divergence, "first divergence");
   }
   for (const std::size_t i : wrong_ones(tensors, index, related)) {
-    list.add(i, "wrong");
+    add(i, "wrong");
   }
   for (const std::size_t i : strained_ones(tensors, related)) {
-    list.add(i, "nearest to its bound");
+    add(i, "nearest to its bound");
   }
   for (const std::size_t i : first_few(related)) {
-    list.add(i, "just before");
+    add(i, "just before");
   }
-  return list.take();
+  return list;
 }
 
 std::string within_sentence(const Explanation& explanation) {
@@ -339,10 +323,9 @@ std::string within_sentence(const Explanation& explanation) {
 
 std::string inherited_sentence(const Explanation& explanation) {
   const TensorVerdict& tensor = explanation.tensor;
-  const auto source = std::find_if(
-      explanation.upstream.begin(), explanation.upstream.end(), [](const Upstream& before) {
-        return before.relation.find("wrong") != std::string::npos;
-      });
+  const auto source = std::ranges::find_if(explanation.upstream, [](const Upstream& before) {
+    return before.relation.find("wrong") != std::string::npos;
+  });
   const Check& operators = *tensor.find(Question::kOperator);
   const Check* const finite = tensor.find(Question::kFinite);
   const bool overflows = finite != nullptr && !finite->holds;
@@ -416,20 +399,13 @@ Explanation explain(const Report& report, std::size_t index) {
     }
   }
   explanation.arithmetic = arithmetic_of(explanation.tensor, explanation.checks);
+  explanation.diagnosis = report.root(index).diagnosis;
   if (explanation.is_first_divergence) {
-    explanation.diagnosis = report.diagnosis;
     explanation.where_to_look = report.where_to_look;
-  }
-  for (const Root& root : report.further_roots) {
-    if (root.tensor == index) {
-      explanation.diagnosis = root.diagnosis;
-    }
   }
   explanation.before = index;
   explanation.wrong_before = static_cast<std::size_t>(
-      std::count_if(report.tensors.begin(),
-                    report.tensors.begin() + static_cast<std::ptrdiff_t>(index),
-                    [](const TensorVerdict& tensor) { return tensor.is_finding(); }));
+      std::ranges::count_if(std::span(report.tensors).first(index), &TensorVerdict::is_finding));
   explanation.upstream = upstream_of(report, index);
   explanation.smallest_seen = smallest_seen(explanation.tensor, explanation.checks);
   explanation.sentence = sentence_of(explanation, report) + noise_sentence(explanation.tensor);

@@ -11,11 +11,9 @@
 #include "analysis/findings/report.h"
 
 #include <cstddef>
-#include <cstdint>
 #include <iosfwd>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace ttrace {

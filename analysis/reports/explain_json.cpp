@@ -27,15 +27,6 @@ Json seen_json(const SmallestSeen& seen) {
           {"where", seen.where}};
 }
 
-template <class T>
-Json list_json(const std::vector<T>& values, Json (*convert)(const T&)) {
-  Json list = Json::array();
-  for (const T& value : values) {
-    list.push_back(convert(value));
-  }
-  return list;
-}
-
 }  // namespace
 
 void write_json(std::ostream& out, const Explanation& explanation) {

@@ -6,11 +6,10 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <ostream>
 #include <string>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -77,7 +76,7 @@ void write_checks(std::ostream& out, const Explanation& explanation) {
     return;
   }
   out << "\nbounds" << (explanation.ruling ? " (* marks the one that decides):\n" : ":\n");
-  std::vector<std::array<std::string, 6>> rows{
+  std::vector<std::vector<std::string>> rows{
       {" ", "check", "value", "bound", "value/bound", "from"}};
   for (std::size_t i = 0; i < explanation.checks.size(); ++i) {
     const Check& check = explanation.checks[i];
@@ -105,7 +104,7 @@ void write_arithmetic(std::ostream& out, const std::vector<ArithmeticStep>& step
   }
   out << "\narithmetic (see docs/verdict_reference.md; r: reference, c: candidate, m: noise pass, "
          "f and n: forced passes, g: golden pass, p: addend computed again):\n";
-  std::vector<std::array<std::string, 2>> rows;
+  std::vector<std::vector<std::string>> rows;
   Question last = Question::kStructure;
   for (const ArithmeticStep& step : steps) {
     rows.push_back({step.question == last ? "" : title_of(step.question),
@@ -158,7 +157,7 @@ void write_upstream(std::ostream& out, const Explanation& explanation) {
   out << fmt::format("\nrecorded before it: {}, {} of them wrong\n",
                      counted(explanation.before, "tensor"),
                      explanation.wrong_before);
-  std::vector<std::array<std::string, 4>> rows{{"id", "status", "value/bound", "why it is listed"}};
+  std::vector<std::vector<std::string>> rows{{"id", "status", "value/bound", "why it is listed"}};
   for (const Upstream& before : explanation.upstream) {
     rows.push_back(
         {before.id, spaced(name_of(before.status)), short_number(before.share), before.relation});
@@ -173,7 +172,7 @@ void write_smallest_seen(std::ostream& out, const std::vector<SmallestSeen>& see
     return;
   }
   out << "\nsmallest error that each check would have noticed, relative to the tensor's norm:\n";
-  std::vector<std::array<std::string, 3>> rows;
+  std::vector<std::vector<std::string>> rows;
   for (const SmallestSeen& each : seen) {
     rows.push_back({title_of(each.question),
                     short_number(each.relative),

@@ -129,7 +129,7 @@ std::string_view whose_norm(const TensorVerdict& tensor) {
 
 std::string spaced(std::string_view name) {
   std::string text(name);
-  std::replace(text.begin(), text.end(), '_', ' ');
+  std::ranges::replace(text, '_', ' ');
   return text;
 }
 
@@ -185,30 +185,19 @@ void write_finding(std::ostream& out,
 }
 
 std::string headline(const Report& report) {
-  if (report.partial()) {
-    return fmt::format(
-        "PARTIAL: {}; the verdict covers only what was written before the interruption",
-        report.diverged() ? "DIVERGED" : "within bound so far");
-  }
-  return report.diverged() ? "DIVERGED"
-         : report.undecided()
-             ? "UNDECIDED: all differences depend on tokens that go to other experts"
-             : "WITHIN BOUND";
+  const std::string_view reserved = reservation(report);
+  return report.partial()    ? fmt::format("PARTIAL: {}; {}",
+                                        report.diverged() ? "DIVERGED" : "within bound so far",
+                                        reserved)
+         : report.diverged() ? "DIVERGED"
+         : reserved.empty()  ? "WITHIN BOUND"
+                             : fmt::format("UNDECIDED: {}", reserved);
 }
 
 std::string_view reservation(const Report& report) {
   return report.partial()     ? "the verdict covers only what was written before the interruption"
          : report.undecided() ? "all differences depend on tokens that go to other experts"
                               : "";
-}
-
-const std::optional<Diagnosis>& diagnosis_of(const Report& report, std::size_t tensor) {
-  static const std::optional<Diagnosis> kNone;
-  if (report.first_divergence == tensor) {
-    return report.diagnosis;
-  }
-  const auto root = std::ranges::find(report.further_roots, tensor, &Root::tensor);
-  return root == report.further_roots.end() ? kNone : root->diagnosis;
 }
 
 std::string finding_line(const Report& report, std::size_t index) {
@@ -222,7 +211,7 @@ std::string finding_line(const Report& report, std::size_t index) {
     const std::vector<int> ranks = tensor.ranks();
     text += ranks.empty() ? "" : "; " + ranks_text(ranks);
   }
-  if (const auto& diagnosis = diagnosis_of(report, index)) {
+  if (const auto diagnosis = report.root(index).diagnosis) {
     text += "; probable cause: " + spaced(name_of(diagnosis->signature));
     text += diagnosis->runner_up ? " or " + spaced(name_of(diagnosis->runner_up->signature)) : "";
   }

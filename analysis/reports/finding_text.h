@@ -51,10 +51,6 @@ void write_causes(std::ostream& out,
 // Why the verdict does not cover everything; empty where it does.
 [[nodiscard]] std::string_view reservation(const Report& report);
 
-// That of a root; nothing for other tensors.
-[[nodiscard]] const std::optional<Diagnosis>& diagnosis_of(const Report& report,
-                                                           std::size_t tensor);
-
 // One line for the finding report.tensors[tensor]: the beginning of what the deciding check says,
 // the numbers, the ranks, and the name of its probable cause.
 [[nodiscard]] std::string finding_line(const Report& report, std::size_t tensor);

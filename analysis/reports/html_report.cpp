@@ -9,6 +9,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <ostream>
 #include <sstream>
 #include <string>
@@ -27,7 +28,7 @@ Json page_number(double value) {
 }
 
 // Texts by number, in the order in which they came.
-class Names {
+class Numbered {
  public:
   std::size_t operator()(std::string_view name) {
     const auto [found, is_new] = numbers_.emplace(name, names_.size());
@@ -45,10 +46,10 @@ class Names {
 
 // A column for each of what the table shows, because a page of 100,000 objects is slow to read.
 Json columns_json(const Report& report, Json& page) {
-  Names paths;
-  Names kinds;
-  Names statuses;
-  Names symptoms;
+  Numbered paths;
+  Numbered kinds;
+  Numbered statuses;
+  Numbered symptoms;
   Json columns = Json::object();
   for (const char* name :
        {"id", "path", "kind", "status", "symptom", "finding", "share", "error", "norm", "bound"}) {
@@ -78,9 +79,7 @@ Json columns_json(const Report& report, Json& page) {
 // Findings first, then what is nearest to its bound.
 std::vector<std::size_t> worth_explaining(const Report& report) {
   std::vector<std::size_t> tensors(report.tensors.size());
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    tensors[i] = i;
-  }
+  std::iota(tensors.begin(), tensors.end(), std::size_t{0});
   std::ranges::stable_sort(tensors, [&](std::size_t left, std::size_t right) {
     const TensorVerdict& a = report.tensors[left];
     const TensorVerdict& b = report.tensors[right];
@@ -123,11 +122,13 @@ std::string data_of(const Report& report) {
 }  // namespace
 
 void write_html(std::ostream& out, const Report& report) {
-  const std::map<std::string_view, std::function<void()>> parts = {
-      {"@TTRACE_PAGE_CSS@", [&] { out << kPageStyle; }},
-      {"@TTRACE_PAGE_DATA@", [&] { out << data_of(report); }},
-      {"@TTRACE_PAGE_CHARTS@", [&] { out << kPageCharts; }},
-      {"@TTRACE_PAGE_JS@", [&] { out << kPageScript; }},
+  const std::string data = data_of(report);
+  const std::map<std::string_view, std::string_view> parts = {
+      {"@TTRACE_PAGE_CSS@", kPageStyle},
+      {"@TTRACE_PAGE_DATA@", data},
+      {"@TTRACE_PAGE_CHARTS@", kPageCharts},
+      {"@TTRACE_PAGE_JS@", kPageScript},
+      {"@TTRACE_PAGE_DRAWINGS@", kPageDrawings},
   };
   std::string_view rest = kPage;
   while (!rest.empty()) {
@@ -135,8 +136,7 @@ void write_html(std::ostream& out, const Report& report) {
     const std::string_view line = rest.substr(0, end);
     const auto part = parts.find(line.substr(0, line.size() - 1));
     if (part != parts.end()) {
-      part->second();
-      out << '\n';
+      out << part->second << '\n';
     } else {
       out << line;
     }

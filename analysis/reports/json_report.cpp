@@ -1,9 +1,7 @@
 #include "analysis/reports/coverage_text.h"
 #include "analysis/reports/report_writers.h"
 #include "analysis/reports/tensor_json.h"
-#include "analysis/reports/zoom_text.h"
 
-#include <cmath>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -90,30 +88,31 @@ Json first_divergence_json(const Report& report) {
           {"source", report.source.sentence}};
 }
 
+Json rank_json(const RankError& rank) {
+  Json coordinates = Json::object();
+  for (const auto& [axis, coordinate] : rank.coordinates) {
+    coordinates[axis] = coordinate;
+  }
+  return {{"rank", rank.rank},
+          {"coordinates", coordinates},
+          {"error", number_json(rank.error)},
+          {"reference_norm", number_json(rank.reference_norm)},
+          {"elements", rank.elements},
+          {"is_addend", rank.is_addend}};
+}
+
+Json part_json(const PartError& part) {
+  return {{"where", part.where},
+          {"error", number_json(part.error)},
+          {"reference_norm", number_json(part.reference_norm)}};
+}
+
 Json close_look_json(const Report& report) {
   if (!report.close_look) {
     return nullptr;
   }
-  Json ranks = Json::array();
-  for (const RankError& rank : report.close_look->ranks) {
-    Json coordinates = Json::object();
-    for (const auto& [axis, coordinate] : rank.coordinates) {
-      coordinates[axis] = coordinate;
-    }
-    ranks.push_back({{"rank", rank.rank},
-                     {"coordinates", coordinates},
-                     {"error", number_json(rank.error)},
-                     {"reference_norm", number_json(rank.reference_norm)},
-                     {"elements", rank.elements},
-                     {"is_addend", rank.is_addend}});
-  }
-  Json parts = Json::array();
-  for (const PartError& part : report.close_look->parts) {
-    parts.push_back({{"where", part.where},
-                     {"error", number_json(part.error)},
-                     {"reference_norm", number_json(part.reference_norm)}});
-  }
-  return {{"ranks", ranks}, {"parts", parts}};
+  return {{"ranks", list_json(report.close_look->ranks, rank_json)},
+          {"parts", list_json(report.close_look->parts, part_json)}};
 }
 
 Json named_json(const Named& named) {
@@ -123,27 +122,20 @@ Json named_json(const Named& named) {
           {"microbatches", named.microbatches}};
 }
 
-// The first divergence first; its signature stands in `first_divergence` too.
+// The signature of the first divergence stands in `first_divergence` too.
 Json diagnoses_json(const Report& report) {
-  Json json = Json::array();
-  const auto add = [&](std::size_t index, const std::optional<Diagnosis>& diagnosis) {
-    const TensorVerdict& tensor = report.tensors[index];
-    json.push_back({{"id", to_string(tensor.id)},
-                    {"tier", name_of(tensor.tier())},
-                    {"symptom", name_of(tensor.symptom())},
-                    {"cause", tensor.cause()},
-                    {"signature", diagnosis ? Json(name_of(diagnosis->signature)) : Json()},
-                    {"probable_cause", diagnosis ? Json(diagnosis->sentence) : Json()},
-                    {"named", diagnosis ? named_json(diagnosis->named) : Json()},
-                    {"runner_up", runner_up_json(diagnosis)}});
-  };
-  if (report.diverged()) {
-    add(*report.first_divergence, report.diagnosis);
-  }
-  for (const Root& root : report.further_roots) {
-    add(root.tensor, root.diagnosis);
-  }
-  return json;
+  return list_json(report.roots(), [&](const Root& root) -> Json {
+    const TensorVerdict& tensor = report.tensors[root.tensor];
+    const std::optional<Diagnosis>& diagnosis = root.diagnosis;
+    return {{"id", to_string(tensor.id)},
+            {"tier", name_of(tensor.tier())},
+            {"symptom", name_of(tensor.symptom())},
+            {"cause", tensor.cause()},
+            {"signature", diagnosis ? Json(name_of(diagnosis->signature)) : Json()},
+            {"probable_cause", diagnosis ? Json(diagnosis->sentence) : Json()},
+            {"named", diagnosis ? named_json(diagnosis->named) : Json()},
+            {"runner_up", runner_up_json(diagnosis)}};
+  });
 }
 
 Json tolerance_json(const Check* asked) {
@@ -224,22 +216,6 @@ Json golden_json(const Check* golden) {
           {"limit", number_json(golden->term("limit"))}};
 }
 
-Json checks_json(const TensorVerdict& tensor) {
-  Json list = Json::array();
-  for (const Check& check : tensor.checks) {
-    list.push_back(check_json(check));
-  }
-  return list;
-}
-
-Json excuses_json(const TensorVerdict& tensor) {
-  Json list = Json::array();
-  for (const Excused& excused : tensor.excuses) {
-    list.push_back(name_of(excused.excuse));
-  }
-  return list;
-}
-
 Json side_codes_json(const SideCodes& side) {
   return {{"format", name_of(side.format)}, {"saturated", side.saturated}, {"zero", side.zero}};
 }
@@ -273,25 +249,15 @@ Json routing_json(const Report& report) {
   return flips ? flips_json(*flips) : Json();
 }
 
-Json unmatched_json(const Report& report) {
-  Json list = Json::array();
-  for (const UnmatchedName& name : report.unmatched) {
-    Json kinds = Json::array();
-    for (const Kind kind : name.kinds) {
-      kinds.push_back(name_of(kind));
-    }
-    Json nearest = Json::array();
-    for (const NearName& near : name.nearest) {
-      nearest.push_back({{"path", near.path}, {"shape", near.shape}});
-    }
-    list.push_back({{"side", name_of(name.side)},
-                    {"path", name.path},
-                    {"kinds", kinds},
-                    {"tensors", name.tensors},
-                    {"shape", name.shape},
-                    {"nearest", nearest}});
-  }
-  return list;
+Json unmatched_json(const UnmatchedName& name) {
+  return {{"side", name_of(name.side)},
+          {"path", name.path},
+          {"kinds", list_json(name.kinds, [](Kind kind) { return name_of(kind); })},
+          {"tensors", name.tensors},
+          {"shape", name.shape},
+          {"nearest", list_json(name.nearest, [](const NearName& near) -> Json {
+             return {{"path", near.path}, {"shape", near.shape}};
+           })}};
 }
 
 // A run that was compared only in part is never "clean".
@@ -347,7 +313,8 @@ Json header_json(const Report& report) {
           {"lacking", report.lacking},
           {"warnings", report.warnings},
           {"remarks", report.remarks},
-          {"unmatched", unmatched_json(report)},
+          {"broken_off", report.broken_off},
+          {"unmatched", list_json(report.unmatched, unmatched_json)},
           {"inferred_placements", report.inferred},
           {"notes", report.notes}};
 }
@@ -396,8 +363,9 @@ Json tensor_json(const TensorVerdict& tensor) {
   }
   json["ranks"] = tensor.ranks();
   json["cause"] = tensor.cause();
-  json["checks"] = checks_json(tensor);
-  json["excuses"] = excuses_json(tensor);
+  json["checks"] = list_json(tensor.checks, check_json);
+  json["excuses"] =
+      list_json(tensor.excuses, [](const Excused& excused) { return name_of(excused.excuse); });
   return json;
 }
 
@@ -407,11 +375,9 @@ void write_json(std::ostream& out, const Report& report) {
   for (const auto& [name, value] : header.items()) {
     out << std::exchange(separator, ",\n") << dump(name) << ':' << dump(value);
   }
-  out << ",\n\"tensors\":[";
-  for (std::size_t i = 0; i < report.tensors.size(); ++i) {
-    out << (i == 0 ? "\n" : ",\n") << dump(tensor_json(report.tensors[i]));
-  }
-  out << "\n]}\n";
+  out << ",\n\"tensors\":";
+  write_json_list(out, report.tensors, tensor_json);
+  out << "}\n";
 }
 
 void write_json_lines(std::ostream& out, const Report& report) {

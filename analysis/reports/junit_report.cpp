@@ -1,14 +1,10 @@
-#include "analysis/findings/wording.h"
 #include "analysis/reports/coverage_text.h"
 #include "analysis/reports/finding_text.h"
 #include "analysis/reports/report_writers.h"
 #include "analysis/reports/tensor_json.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <pugixml.hpp>
 #include <sstream>
 #include <string>
@@ -101,7 +97,7 @@ void write_failure(pugi::xml_node test, const Report& report, std::size_t index)
   const TensorVerdict& tensor = report.tensors[index];
   std::ostringstream body;
   body << to_string(tensor.id) << '\n';
-  write_finding(body, tensor, diagnosis_of(report, index));
+  write_finding(body, tensor, report.root(index).diagnosis);
   if (report.first_divergence == index) {
     body << "  where to look: " << report.where_to_look << '\n';
   }

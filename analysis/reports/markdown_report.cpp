@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <ostream>
 #include <sstream>
 #include <string>
@@ -118,15 +119,12 @@ void write_details(std::ostream& out, const Report& report) {
   std::ostringstream counts;
   write_counts(counts, report);
   std::istringstream lines(counts.str());
+  const auto write = [&](const std::string& line) { out << "- " << markdown_text(line) << '\n'; };
   for (std::string line; std::getline(lines, line);) {
-    out << "- " << markdown_text(line) << '\n';
+    write(line);
   }
-  for (const std::string& remark : report.remarks) {
-    out << "- " << markdown_text(remark) << '\n';
-  }
-  for (const std::string& sentence : report.lacking) {
-    out << "- " << markdown_text(sentence) << '\n';
-  }
+  std::ranges::for_each(report.remarks, write);
+  std::ranges::for_each(report.lacking, write);
   out << "\n</details>\n";
 }
 

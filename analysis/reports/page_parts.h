@@ -10,6 +10,7 @@ namespace ttrace {
 
 extern const std::string_view kPage;  // lines @TTRACE_PAGE_...@ stand for the other parts
 extern const std::string_view kPageStyle;
+extern const std::string_view kPageDrawings;  // charts of this page
 extern const std::string_view kPageScript;
 extern const std::string_view kPageCharts;  // Chart.js
 

@@ -81,15 +81,11 @@ std::size_t rule_of(Symptom symptom) {
   return static_cast<std::size_t>(found - kRules.begin());
 }
 
-Json rules_json() {
-  Json rules = Json::array();
-  for (const Rule& rule : kRules) {
-    rules.push_back({{"id", name_of(rule.symptom)},
-                     {"name", rule.name},
-                     {"shortDescription", {{"text", rule.description}}},
-                     {"defaultConfiguration", {{"level", "error"}}}});
-  }
-  return rules;
+Json rule_json(const Rule& rule) {
+  return {{"id", name_of(rule.symptom)},
+          {"name", rule.name},
+          {"shortDescription", {{"text", rule.description}}},
+          {"defaultConfiguration", {{"level", "error"}}}};
 }
 
 // As RFC 3986 wants it.
@@ -122,24 +118,17 @@ std::vector<CodePlace> places_of(const Report& report, std::size_t tensor) {
       places.push_back(*place);
     }
   };
-  if (report.first_divergence == tensor) {
-    if (report.zoom && report.zoom->first) {
-      add(place_in(report.zoom->first->source));
-    }
-    add(report.source.place);
-    return places;
+  if (report.first_divergence == tensor && report.zoom && report.zoom->first) {
+    add(place_in(report.zoom->first->source));
   }
-  const auto root = std::ranges::find(report.further_roots, tensor, &Root::tensor);
-  if (root != report.further_roots.end()) {
-    add(root->source.place);
-  }
+  add(report.root(tensor).source.place);
   return places;
 }
 
 std::string message_of(const Report& report, std::size_t tensor) {
   std::ostringstream text;
   text << to_string(report.tensors[tensor].id) << ": " << finding_line(report, tensor) << "\n\n";
-  write_finding(text, report.tensors[tensor], diagnosis_of(report, tensor));
+  write_finding(text, report.tensors[tensor], report.root(tensor).diagnosis);
   if (report.first_divergence == tensor) {
     text << "  where to look: " << report.where_to_look << '\n';
   }
@@ -149,7 +138,7 @@ std::string message_of(const Report& report, std::size_t tensor) {
 Json result_json(const Report& report, std::size_t index) {
   const TensorVerdict& tensor = report.tensors[index];
   const std::string id = to_string(tensor.id);
-  const auto& diagnosis = diagnosis_of(report, index);
+  const std::optional<Diagnosis> diagnosis = report.root(index).diagnosis;
   const std::vector<CodePlace> places = places_of(report, index);
   Json location = {{"logicalLocations",
                     Json::array({{{"fullyQualifiedName", tensor.id.path}, {"kind", "module"}}})}};
@@ -190,16 +179,14 @@ Json invocation_json(const Report& report) {
 }  // namespace
 
 void write_sarif(std::ostream& out, const Report& report) {
-  Json results = Json::array();
-  if (report.diverged()) {
-    results.push_back(result_json(report, *report.first_divergence));
-  }
-  for (const Root& root : report.further_roots) {
-    results.push_back(result_json(report, root.tensor));
-  }
+  const Json results =
+      list_json(report.roots(), [&](const Root& root) { return result_json(report, root.tensor); });
   const Json run = {
       {"tool",
-       {{"driver", {{"name", "ttrace"}, {"version", TTRACE_VERSION}, {"rules", rules_json()}}}}},
+       {{"driver",
+         {{"name", "ttrace"},
+          {"version", TTRACE_VERSION},
+          {"rules", list_json(kRules, rule_json)}}}}},
       {"originalUriBaseIds",
        {{kRoot, {{"description", {{"text", "the folder in which the program was started"}}}}}}},
       {"invocations", Json::array({invocation_json(report)})},

@@ -1,4 +1,4 @@
-// A tensor's verdict in JSON: for the report, and for the explanation of one tensor.
+// Parts of a report in JSON, for the report itself and for commands that print one of them.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -7,6 +7,7 @@
 #include "analysis/findings/json_text.h"
 #include "analysis/findings/report.h"
 #include "analysis/findings/verdict.h"
+#include "analysis/findings/zoom_report.h"
 
 #include <optional>
 
@@ -18,5 +19,7 @@ namespace ttrace {
 [[nodiscard]] Json header_json(const Report& report);
 // The second best cause; null where there is none.
 [[nodiscard]] Json runner_up_json(const std::optional<Diagnosis>& diagnosis);
+// Null without a zoom.
+[[nodiscard]] Json zoom_json(const std::optional<ZoomReport>& zoom);
 
 }  // namespace ttrace

@@ -8,10 +8,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <ostream>
 #include <string>
-#include <utility>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -109,9 +108,7 @@ void write_first_divergence(std::ostream& out, const Report& report, bool color)
   }
 }
 
-using Row = std::array<std::string, 5>;
-
-Row row_of(const TensorVerdict& tensor) {
+std::vector<std::string> row_of(const TensorVerdict& tensor) {
   const FindingNumbers numbers = numbers_of(tensor);
   return {to_string(tensor.id), numbers.error, numbers.bound, numbers.ratio, short_cause(tensor)};
 }
@@ -128,7 +125,7 @@ void write_table(std::ostream& out,
                  const Report& report,
                  bool allowed,
                  const TextOptions& options) {
-  std::vector<Row> rows{{"id", "error", "bound", "error/bound", "cause"}};
+  std::vector<std::vector<std::string>> rows{{"id", "error", "bound", "error/bound", "cause"}};
   std::size_t left_out = 0;
   for (const TensorVerdict& tensor : report.tensors) {
     if (allowed ? !is_allowed_difference(tensor) : !tensor.is_finding()) {
@@ -145,7 +142,7 @@ void write_table(std::ostream& out,
   }
   out << (allowed ? "\nallowed to differ, so the verdict ignores them:\n"
                   : "\ndiverged tensors, in the order in which the reference ran:\n");
-  write_columns(out, rows, options.color ? Emphasis{kBold, kPlain} : Emphasis{});
+  write_columns(out, rows, options.color ? TableStyle{kBold, kPlain} : TableStyle{});
   if (left_out > 0) {
     out << "  ... and " << left_out << " more (--format json lists all)\n";
   }

@@ -1,19 +1,14 @@
-// What a zoom found, for people and for programs.
+// What a zoom found, for people.
 //
-// Thread-safety: free functions that only read.
+// Thread-safety: a free function that only reads.
 #pragma once
 
-#include "analysis/findings/json_text.h"
 #include "analysis/findings/zoom_report.h"
 
 #include <iosfwd>
-#include <optional>
 
 namespace ttrace {
 
 void write_zoom(std::ostream& out, const ZoomReport& zoom);
-
-// Null without a zoom.
-[[nodiscard]] Json zoom_json(const std::optional<ZoomReport>& zoom);
 
 }  // namespace ttrace

@@ -6,9 +6,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
+#include <span>
 #include <string_view>
-#include <utility>
 
 namespace ttrace {
 namespace {
@@ -19,14 +20,8 @@ constexpr int kTensorDepth = 3;  // of the fields of a tensor: report, tensors, 
 constexpr std::array<std::string_view, 2> kOfReport{"first_divergence", "tensors"};
 constexpr std::array<std::string_view, 4> kOfTensor{"id", "status", "finding", "cause"};
 
-template <std::size_t kCount>
-bool is_one_of(const json& name, const std::array<std::string_view, kCount>& names) {
-  for (const std::string_view known : names) {
-    if (name == known) {
-      return true;
-    }
-  }
-  return false;
+bool is_one_of(const json& name, std::span<const std::string_view> names) {
+  return std::ranges::any_of(names, [&](std::string_view known) { return name == known; });
 }
 
 // Whether the parser keeps what it has come to.

@@ -19,7 +19,7 @@ std::vector<std::size_t> lanes_of(const std::vector<Slice>& slices) {
   std::vector<std::size_t> sorted(slices.size());
   std::iota(sorted.begin(), sorted.end(), std::size_t{0});
   // Of two that begin together, the outer one first.
-  std::stable_sort(sorted.begin(), sorted.end(), [&](std::size_t left, std::size_t right) {
+  std::ranges::stable_sort(sorted, [&](std::size_t left, std::size_t right) {
     const Slice& one = slices[left];
     const Slice& other = slices[right];
     return one.begin != other.begin ? one.begin < other.begin

@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <compare>
 #include <map>
+#include <numeric>
 #include <optional>
+#include <ranges>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 namespace ttrace {
@@ -112,14 +115,7 @@ class Collector {
     return found;
   }
 
-  struct Output {
-    std::int64_t microbatch = 0;
-    std::string module;
-    int slot = 0;
-    int call = 0;
-
-    auto operator<=>(const Output&) const = default;
-  };
+  using Output = std::tuple<std::int64_t, std::string, int, int>;  // micro-batch to call
 
   const RankFile& file_;
   const EventTimes& times_;
@@ -137,15 +133,15 @@ class Neighbours {
       }
     }
     times_.insert(times_.end(), times.edges.begin(), times.edges.end());
-    std::sort(times_.begin(), times_.end());
+    std::ranges::sort(times_);
   }
 
   [[nodiscard]] std::uint64_t before(std::uint64_t time) const {
-    const auto found = std::lower_bound(times_.begin(), times_.end(), time);
+    const auto found = std::ranges::lower_bound(times_, time);
     return found == times_.begin() ? 0 : *std::prev(found);
   }
   [[nodiscard]] std::uint64_t after(std::uint64_t time) const {
-    const auto found = std::upper_bound(times_.begin(), times_.end(), time);
+    const auto found = std::ranges::upper_bound(times_, time);
     return found == times_.end() ? time : *found;
   }
 
@@ -154,7 +150,7 @@ class Neighbours {
 };
 
 std::size_t depth_of(std::string_view path) {
-  return path.empty() ? 0 : 1 + static_cast<std::size_t>(std::count(path.begin(), path.end(), '.'));
+  return path.empty() ? 0 : 1 + static_cast<std::size_t>(std::ranges::count(path, '.'));
 }
 
 // Settles spans from the innermost module outwards, because an outer one holds what is inside it.
@@ -174,15 +170,12 @@ class Settling {
 
   std::vector<ModuleSpan> spans() {
     std::vector<std::size_t> inwards(spans_.size());
-    for (std::size_t i = 0; i < inwards.size(); ++i) {
-      inwards[i] = i;
-    }
-    std::stable_sort(inwards.begin(), inwards.end(), [&](std::size_t left, std::size_t right) {
-      return depth_of(spans_[left].module) < depth_of(spans_[right].module);
-    });
-    for (auto inner = inwards.rbegin(); inner != inwards.rend(); ++inner) {
-      settle(*inner);
-      tell_outer(*inner);
+    std::iota(inwards.begin(), inwards.end(), std::size_t{0});
+    std::ranges::stable_sort(
+        inwards, {}, [&](std::size_t at) { return depth_of(spans_[at].module); });
+    for (const std::size_t inner : inwards | std::views::reverse) {
+      settle(inner);
+      tell_outer(inner);
     }
     std::vector<ModuleSpan> result;
     result.reserve(spans_.size());
@@ -193,13 +186,7 @@ class Settling {
   }
 
  private:
-  struct Name {
-    ModuleRun run = ModuleRun::kForward;
-    std::int64_t microbatch = 0;
-    std::string module;
-
-    auto operator<=>(const Name&) const = default;
-  };
+  using Name = std::tuple<ModuleRun, std::int64_t, std::string>;  // run, micro-batch, module
 
   void settle(std::size_t at) {
     ModuleSpan& span = spans_[at];

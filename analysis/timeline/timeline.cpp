@@ -11,8 +11,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -44,44 +44,50 @@ std::string_view name_of(ModuleRun run) {
   return "";
 }
 
-// When each step begins on a timeline, by step and position of the rank.
-using Begins = std::map<std::int64_t, std::vector<std::uint64_t>>;
+// A rank's file of one step, and when the step begins there on the timeline.
+struct Part {
+  std::int64_t step = 0;
+  const RankFile* file = nullptr;
+  std::uint64_t begin = 0;
+};
 
-Begins measured_begins(const Trace& trace) {
-  std::optional<std::uint64_t> origin;
+std::vector<Part> parts_of(const Trace& trace, const Selection& selection) {
+  std::vector<Part> parts;
   for (const StepTrace& step : trace.steps()) {
     for (const RankFile& file : step.ranks) {
-      origin = std::min(origin.value_or(*file.began()), *file.began());
+      if (selection.wants_step(step.step) && selection.wants_rank(file.layout().rank)) {
+        parts.push_back({step.step, &file});
+      }
     }
   }
-  Begins begins;
-  for (const StepTrace& step : trace.steps()) {
-    for (const RankFile& file : step.ranks) {
-      begins[step.step].push_back(*file.began() - *origin);
-    }
+  return parts;
+}
+
+void begin_as_measured(std::vector<Part>& parts) {
+  auto origin = std::numeric_limits<std::uint64_t>::max();
+  for (const Part& part : parts) {
+    origin = std::min(origin, *part.file->began());
   }
-  return begins;
+  for (Part& part : parts) {
+    part.begin = *part.file->began() - origin;
+  }
 }
 
 // Without times: each step after all of the one before.
-Begins ordered_begins(const Trace& trace) {
-  Begins begins;
-  std::uint64_t next = 0;
-  for (const StepTrace& step : trace.steps()) {
-    begins[step.step].assign(step.ranks.size(), next);
-    std::uint64_t longest = 0;
-    for (const RankFile& file : step.ranks) {
-      const EventTimes times = times_of(file, false);
-      for (const std::uint64_t time : times.records) {
-        longest = std::max(longest, time);
-      }
-      for (const std::uint64_t time : times.edges) {
-        longest = std::max(longest, time);
-      }
+void begin_in_order(std::vector<Part>& parts) {
+  std::uint64_t begin = 0;
+  std::uint64_t longest = 0;
+  std::int64_t step = parts.empty() ? 0 : parts.front().step;
+  for (Part& part : parts) {
+    if (part.step != std::exchange(step, part.step)) {
+      begin += std::exchange(longest, 0) + 1000;
     }
-    next += longest + 1000;
+    part.begin = begin;
+    const EventTimes times = times_of(*part.file, false);
+    for (const auto* const some : {&times.records, &times.edges}) {
+      longest = std::max(longest, some->empty() ? 0 : std::ranges::max(*some));
+    }
   }
-  return begins;
 }
 
 // A call of a collective on one rank.
@@ -155,7 +161,7 @@ class RankTracks {
   }
 
   [[nodiscard]] bool has_finding(const RankFile& file, const ModuleSpan& span) const {
-    return std::any_of(span.records.begin(), span.records.end(), [&](std::size_t position) {
+    return std::ranges::any_of(span.records, [&](std::size_t position) {
       const JudgedId* const judged = verdict_on(to_string(file.records()[position].id));
       return judged != nullptr && judged->is_finding;
     });
@@ -221,9 +227,7 @@ class RankTracks {
                                     const RankFile& file) const {
     TraceEvent event{.name = path, .category = "collective", .begin = begin_ + call.begin};
     if (call.text != nullptr) {
-      const auto bytes = file.bytes(*call.text);
-      const CollectiveCall about =
-          parse_collective_call({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+      const CollectiveCall about = parse_collective_call(file.text(*call.text));
       event.name = description_of(about) + " " + path;
       event.args = {{"module", about.module}, {"ranks", about.size}};
     }
@@ -275,30 +279,27 @@ class RankTracks {
 }  // namespace
 
 bool has_times(const Trace& trace) {
-  return std::ranges::all_of(trace.steps(), [](const StepTrace& step) {
-    return std::ranges::all_of(step.ranks,
-                               [](const RankFile& file) { return file.began().has_value(); });
-  });
+  return std::ranges::all_of(trace.files(),
+                             [](const RankFile& file) { return file.began().has_value(); });
 }
 
 TimelineCounts add_timeline(const std::string& name,
                             const Trace& trace,
                             const JudgedIds& judged,
-                            TraceEventWriter& writer) {
+                            TraceEventWriter& writer,
+                            const Selection& selection) {
   const bool measured = has_times(trace);
-  const Begins begins = measured ? measured_begins(trace) : ordered_begins(trace);
+  std::vector<Part> parts = parts_of(trace, selection);
+  measured ? begin_as_measured(parts) : begin_in_order(parts);
   TimelineCounts counts;
   std::map<int, RankTracks> ranks;
-  for (const StepTrace& step : trace.steps()) {
-    for (std::size_t i = 0; i < step.ranks.size(); ++i) {
-      const RankFile& file = step.ranks[i];
-      const int rank = file.layout().rank;
-      auto found = ranks.find(rank);
-      if (found == ranks.end()) {
-        found = ranks.try_emplace(rank, name, file.layout(), judged, writer, counts).first;
-      }
-      found->second.add(step.step, file, measured, begins.at(step.step)[i]);
+  for (const Part& part : parts) {
+    const Layout& layout = part.file->layout();
+    auto found = ranks.find(layout.rank);
+    if (found == ranks.end()) {
+      found = ranks.try_emplace(layout.rank, name, layout, judged, writer, counts).first;
     }
+    found->second.add(part.step, *part.file, measured, part.begin);
   }
   return counts;
 }

@@ -4,6 +4,7 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
+#include "analysis/align/selection.h"
 #include "analysis/timeline/judged_ids.h"
 #include "analysis/timeline/trace_events.h"
 #include "trace/file/trace_reader.h"
@@ -23,11 +24,13 @@ struct TimelineCounts {
 // Whether every rank's file of every step says when its records were made.
 [[nodiscard]] bool has_times(const Trace& trace);
 
-// Adds the ranks of a trace. Its timeline begins where its first step does; without times, a record
-// is a microsecond. `name`: "candidate". Throws FormatError.
+// Adds the ranks of a trace, of steps and ranks that the selection wants. The timeline begins where
+// the first of these steps does; without times, a record is a microsecond. `name`: "candidate".
+// Throws FormatError.
 [[nodiscard]] TimelineCounts add_timeline(const std::string& name,
                                           const Trace& trace,
                                           const JudgedIds& judged,
-                                          TraceEventWriter& writer);
+                                          TraceEventWriter& writer,
+                                          const Selection& selection = {});
 
 }  // namespace ttrace

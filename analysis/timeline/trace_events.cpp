@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <cstddef>
 #include <filesystem>
+#include <span>
 #include <system_error>
-#include <unistd.h>
 #include <utility>
 
 namespace ttrace {
@@ -84,18 +84,13 @@ void TraceEventWriter::add(const TraceEvent& event, std::string_view phase) {
 }
 
 void TraceEventWriter::flush() {
-  std::string_view left = buffer_;
-  while (!left.empty()) {
-    const ssize_t written = ::write(out_.get(), left.data(), left.size());
-    TTRACE_CHECK(written > 0 || errno == EINTR,
-                 FormatError,
-                 "cannot write ",
-                 file_,
-                 ": ",
-                 system_error_text(errno),
-                 "; free space there, or choose another file for -o");
-    left.remove_prefix(written > 0 ? static_cast<std::size_t>(written) : 0);
-  }
+  TTRACE_CHECK(write_all(out_, std::as_bytes(std::span(buffer_))),
+               FormatError,
+               "cannot write ",
+               file_,
+               ": ",
+               system_error_text(errno),
+               "; free space there, or choose another file for -o");
   buffer_.clear();
 }
 

@@ -92,31 +92,12 @@ class Locator {
     return std::nullopt;
   }
 
-  // Operators without a partner that `first` reads from, directly or through others of them,
-  // ascending. `is_paired`: of a position.
-  template <class IsPaired>
-  static std::vector<std::size_t> unpaired_before(const OperatorSequence& sequence,
-                                                  std::size_t first,
-                                                  IsPaired is_paired) {
-    std::set<std::size_t> found;
-    std::vector<std::size_t> open = sequence.operators[first].call.made_by;
-    while (!open.empty()) {
-      const std::size_t position = open.back();
-      open.pop_back();
-      if (!is_paired(position) && found.insert(position).second) {
-        const auto& makers = sequence.operators[position].call.made_by;
-        open.insert(open.end(), makers.begin(), makers.end());
-      }
-    }
-    return {found.begin(), found.end()};
-  }
-
   // Whether nothing that stands in `between` reaches `first` but through `gate`.
   static bool is_on_every_way(const OperatorSequence& sequence,
                               std::size_t first,
-                              const std::vector<std::size_t>& between,
+                              const std::set<std::size_t>& between,
                               std::size_t gate) {
-    std::set<std::size_t> open(between.begin(), between.end());
+    std::set<std::size_t> open = between;
     std::vector<std::size_t> reached = sequence.operators[first].call.made_by;
     std::erase_if(reached, [&](std::size_t i) { return !open.contains(i); });
     while (!reached.empty()) {
@@ -128,7 +109,7 @@ class Locator {
       const OperatorCall& call = sequence.operators[position].call;
       const bool begins = call.reads_outside || call.made_by.empty() ||
                           std::ranges::any_of(call.made_by, [&](std::size_t maker) {
-                            return !std::ranges::binary_search(between, maker);
+                            return !between.contains(maker);
                           });
       if (begins) {
         return false;
@@ -142,7 +123,7 @@ class Locator {
   // the first. A sum that serves a division alone is not named; the division is.
   static std::optional<std::size_t> suspect_of(const OperatorSequence& sequence,
                                                std::size_t first,
-                                               const std::vector<std::size_t>& between) {
+                                               const std::set<std::size_t>& between) {
     std::optional<std::size_t> earliest;
     for (const std::size_t position : between) {
       if (!is_suspect(sequence.operators[position])) {
@@ -186,17 +167,18 @@ class Locator {
   // at `position` of the reference returned. False if nobody does.
   bool blame(std::size_t position) {
     const auto candidate = candidate_of(position);
-    std::vector<std::size_t> here;
+    std::set<std::size_t> here;
     if (candidate) {
-      here = unpaired_before(rank_->sequence, *candidate, [&](std::size_t i) {
-        return rank_->partners[i].has_value();
-      });
+      here = sources_of(rank_->sequence, *candidate, [&](std::size_t i) {
+               return rank_->partners[i].has_value();
+             }).unpaired;
     }
     if (const auto extra = candidate ? suspect_of(rank_->sequence, *candidate, here) : candidate) {
       return name(rank_->sequence.operators[*extra], OperatorFault::kOnlyInCandidate);
     }
-    const std::vector<std::size_t> there =
-        unpaired_before(pair_.reference, position, [&](std::size_t i) { return has_partner_[i]; });
+    const std::set<std::size_t> there = sources_of(pair_.reference, position, [&](std::size_t i) {
+                                          return has_partner_[i];
+                                        }).unpaired;
     if (const auto missing = suspect_of(pair_.reference, position, there)) {
       return name(pair_.reference.operators[*missing], OperatorFault::kOnlyInReference);
     }

@@ -1,5 +1,6 @@
 #include "analysis/zoom/operator_sequence.h"
 
+#include "trace/base/kind.h"
 #include "trace/base/tensor_id_hash.h"
 #include "trace/base/zoom_target.h"
 
@@ -11,11 +12,6 @@
 
 namespace ttrace {
 namespace {
-
-std::string_view text_of(const RankFile& file, const Record& record) {
-  const auto bytes = file.bytes(record);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 ListedOperator listed(OperatorCall call,
                       const std::unordered_map<TensorId, const Record*, TensorIdHash>& records) {
@@ -36,31 +32,47 @@ ListedOperator listed(OperatorCall call,
 
 std::vector<OperatorSequence> read_operators(const Trace& trace) {
   std::vector<OperatorSequence> sequences;
-  for (const StepTrace& step : trace.steps()) {
-    for (const RankFile& file : step.ranks) {
-      std::unordered_map<TensorId, const Record*, TensorIdHash> records;
-      const Record* list = nullptr;
-      for (const Record& record : file.records()) {
-        if (record.id.kind == Kind::kOperators) {
-          list = &record;
-        } else if (record.id.kind == Kind::kOperator || record.id.kind == Kind::kOperatorGrad) {
-          records.emplace(record.id, &record);
-        }
+  for (const RankFile& file : trace.files()) {
+    std::unordered_map<TensorId, const Record*, TensorIdHash> records;
+    const Record* list = nullptr;
+    for (const Record& record : file.records()) {
+      if (record.id.kind == Kind::kOperators) {
+        list = &record;
+      } else if (is_of_operator(record.id.kind)) {
+        records.emplace(record.id, &record);
       }
-      if (list == nullptr) {
-        continue;
-      }
-      OperatorSequence sequence{file.layout().rank, {}};
-      for (OperatorCall& call : parse_operator_calls(text_of(file, *list))) {
-        sequence.operators.push_back(listed(std::move(call), records));
-      }
-      if (!sequence.operators.empty()) {
-        sequences.push_back(std::move(sequence));
-      }
+    }
+    if (list == nullptr) {
+      continue;
+    }
+    OperatorSequence sequence{file.layout().rank, {}};
+    for (OperatorCall& call : parse_operator_calls(file.text(*list))) {
+      sequence.operators.push_back(listed(std::move(call), records));
+    }
+    if (!sequence.operators.empty()) {
+      sequences.push_back(std::move(sequence));
     }
   }
   std::ranges::sort(sequences, {}, &OperatorSequence::rank);
   return sequences;
+}
+
+OperatorSources sources_of(const OperatorSequence& sequence,
+                           std::size_t position,
+                           const std::function<bool(std::size_t)>& is_paired) {
+  OperatorSources sources;
+  std::vector<std::size_t> open = sequence.operators[position].call.made_by;
+  while (!open.empty()) {
+    const std::size_t maker = open.back();
+    open.pop_back();
+    if (is_paired(maker)) {
+      sources.paired.insert(maker);
+    } else if (sources.unpaired.insert(maker).second) {
+      const auto& makers = sequence.operators[maker].call.made_by;
+      open.insert(open.end(), makers.begin(), makers.end());
+    }
+  }
+  return sources;
 }
 
 bool only_copies(const ListedOperator& listed) {

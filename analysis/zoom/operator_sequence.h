@@ -7,7 +7,10 @@
 #include "trace/file/trace_reader.h"
 #include "trace/merge/operator_call.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,6 +33,16 @@ struct OperatorSequence {
 // The lists of all ranks that ran an operator there, ascending. Throws FormatError for a damaged
 // list.
 [[nodiscard]] std::vector<OperatorSequence> read_operators(const Trace& trace);
+
+// The operators that one reads from, directly or through others that are not paired.
+struct OperatorSources {
+  std::set<std::size_t> paired;
+  std::set<std::size_t> unpaired;  // on the way
+};
+// `is_paired`: whether the operator at a position of the sequence has a partner.
+[[nodiscard]] OperatorSources sources_of(const OperatorSequence& sequence,
+                                         std::size_t position,
+                                         const std::function<bool(std::size_t)>& is_paired);
 
 // Whether an operator hands on the values that it reads, perhaps in another type or order in
 // memory.

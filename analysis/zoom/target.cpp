@@ -1,13 +1,13 @@
 #include "analysis/zoom/target.h"
 
 #include "analysis/align/module_path.h"
-#include "trace/base/kind.h"
 
 #include <ttrace/error.h>
 
 #include <algorithm>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -20,18 +20,16 @@ struct Modules {
 
 Modules modules_of(const Trace& trace) {
   Modules modules;
-  for (const StepTrace& step : trace.steps()) {
-    for (const RankFile& file : step.ranks) {
-      for (const Record& record : file.records()) {
-        const Kind kind = record.id.kind;
-        if ((kind == Kind::kInput || kind == Kind::kOutput) && !record.inferred) {
-          modules.scoped.insert(record.id.path);
-        }
+  for (const RankFile& file : trace.files()) {
+    for (const Record& record : file.records()) {
+      const Kind kind = record.id.kind;
+      if ((kind == Kind::kInput || kind == Kind::kOutput) && !record.inferred) {
+        modules.scoped.insert(record.id.path);
       }
-      for (const Edge& edge : file.edges()) {
-        modules.scoped.insert(edge.consumer.path);
-        modules.edges.push_back(&edge);
-      }
+    }
+    for (const Edge& edge : file.edges()) {
+      modules.scoped.insert(edge.consumer.path);
+      modules.edges.push_back(&edge);
     }
   }
   return modules;
@@ -39,17 +37,10 @@ Modules modules_of(const Trace& trace) {
 
 // The module around `path` that has a scope.
 std::string around(const std::string& path, const Modules& modules) {
-  std::string module = path;
-  while (true) {
-    const std::size_t dot = module.rfind('.');
-    if (dot == std::string::npos) {
-      return std::string(kOutsideOfModules);
-    }
-    module.resize(dot);
-    if (modules.scoped.contains(module)) {
-      return module;
-    }
-  }
+  const std::vector<std::string> outer = outer_paths(path);
+  const auto found = std::ranges::find_if(
+      outer, [&](const std::string& module) { return modules.scoped.contains(module); });
+  return found == outer.end() ? std::string(kOutsideOfModules) : *found;
 }
 
 std::string itself_or_around(const std::string& path, const Modules& modules) {

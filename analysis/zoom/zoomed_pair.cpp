@@ -51,19 +51,17 @@ OwnNames names_of(const OperatorSequence& reference,
 // `name_of`: the new id of a zoom's record; nothing: it is left out.
 void rename(Trace& trace,
             const std::function<std::optional<TensorId>(int rank, const TensorId& id)>& name_of) {
-  for (StepTrace& step : trace.steps()) {
-    for (RankFile& file : step.ranks) {
-      std::vector<Record> kept;
-      for (Record record : file.records()) {
-        const std::optional<TensorId> id =
-            is_of_zoom(record.id.kind) ? name_of(file.layout().rank, record.id) : record.id;
-        if (id) {
-          record.id = *id;
-          kept.push_back(std::move(record));
-        }
+  for (RankFile& file : trace.files()) {
+    std::vector<Record> kept;
+    for (Record record : file.records()) {
+      const std::optional<TensorId> id =
+          is_of_zoom(record.id.kind) ? name_of(file.layout().rank, record.id) : record.id;
+      if (id) {
+        record.id = *id;
+        kept.push_back(std::move(record));
       }
-      file.set_records(std::move(kept));
     }
+    file.set_records(std::move(kept));
   }
 }
 
@@ -101,33 +99,14 @@ using Values = std::map<TensorId, std::pair<const RankFile*, const Record*>>;
 
 Values values_of(const Trace& trace, int rank) {
   Values values;
-  for (const StepTrace& step : trace.steps()) {
-    for (const RankFile& file : step.ranks) {
-      for (const Record& record : file.records()) {
-        if (file.layout().rank == rank && is_of_operator(record.id.kind)) {
-          values.emplace(record.id, std::pair(&file, &record));
-        }
+  for (const RankFile& file : trace.files()) {
+    for (const Record& record : file.records()) {
+      if (file.layout().rank == rank && is_of_operator(record.id.kind)) {
+        values.emplace(record.id, std::pair(&file, &record));
       }
     }
   }
   return values;
-}
-
-// The operators with a partner that `first` reads from, directly or through others without one.
-std::set<std::size_t> sources_of(const ZoomedRank& rank, std::size_t first) {
-  std::set<std::size_t> sources;
-  std::vector<std::size_t> open = rank.sequence.operators[first].call.made_by;
-  while (!open.empty()) {
-    const std::size_t position = open.back();
-    open.pop_back();
-    if (rank.partners[position]) {
-      sources.insert(position);
-    } else {
-      const auto& makers = rank.sequence.operators[position].call.made_by;
-      open.insert(open.end(), makers.begin(), makers.end());
-    }
-  }
-  return sources;
 }
 
 // Whether two records hold other values, one after the other, beyond round-off. Records of
@@ -165,7 +144,9 @@ void find_changing(const OperatorSequence& reference,
     if (rank.partners[i] || !listed.has_result() || (!sums && !only_copies(listed))) {
       continue;
     }
-    const std::set<std::size_t> sources = sources_of(rank, i);
+    const auto sources = sources_of(rank.sequence, i, [&](std::size_t position) {
+                           return rank.partners[position].has_value();
+                         }).paired;
     if (sources.size() != 1) {
       continue;
     }

@@ -1,7 +1,7 @@
-// Where in the program's own code this thread is, as the layer of another language says it.
+// Where in the program's own code this thread is, as the layer of another language reports it.
 //
-// The Python package sets a function that walks the interpreter's frames. In programs without one,
-// nobody can say it.
+// The Python package sets a function that walks the interpreter's frames. Programs without such a
+// function have no call sites.
 //
 // Thread-safety: set while no operator runs; call_site() from any thread, without holding a lock
 // that the other language's threads may wait for.
@@ -16,7 +16,7 @@ namespace ttrace {
 // Writes at most `size` bytes of "model.py:88" to `text` and returns their number.
 using CallSiteProvider = int (*)(char* text, int size);
 
-// Empty if nobody can say it.
+// Empty if no function reports it.
 [[nodiscard]] std::string call_site();
 
 }  // namespace ttrace

@@ -1,5 +1,6 @@
-// What CUDA's driver and torch's library for CUDA answer, asked for by name: we neither link nor
-// load them, and torch's own interfaces for all devices tell less of it before 2.13.
+// Questions to CUDA's driver and to torch's library for CUDA. We look their functions up by name,
+// because we neither link nor load them, and before 2.13 torch's own interfaces for all devices
+// answer fewer of these questions.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -17,7 +18,7 @@ namespace ttrace {
 // where no torch with CUDA is in the process; requires one that stays from the first call on.
 [[nodiscard]] TTRACE_API std::optional<void*> current_cuda_stream(int device);
 
-// Whether that stream records a graph. False where nobody can tell.
+// Whether that stream records a graph. False if the driver cannot answer.
 [[nodiscard]] TTRACE_API bool current_cuda_stream_records(int device);
 
 }  // namespace ttrace

@@ -88,7 +88,7 @@ class DeviceRing::Slot {
     const std::lock_guard lock(mutex_);
     use(landing_.defined() ? wait() : moved_);
   }
-  // Nobody wants it. Whoever uses the place next is behind what still writes to it, on our stream.
+  // Nobody wants the piece. The next user of the place comes later on our stream than this write.
   void give_up() {
     const std::lock_guard lock(mutex_);
     landing_.reset();
@@ -221,7 +221,8 @@ std::uint64_t DeviceRing::make_room(std::size_t size, const c10::Stream& stream)
   return begin;
 }
 
-// The memory was allocated for our stream; whoever frees it must know of all others.
+// The memory was allocated for our stream; before it is freed, the allocator must know of all other
+// streams that use it.
 void DeviceRing::welcome(const c10::Stream& stream) {
   if (std::find(users_.begin(), users_.end(), stream) == users_.end()) {
     ready_.block(stream);

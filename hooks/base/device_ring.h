@@ -1,4 +1,4 @@
-// The way of a device's tensors to the host. It makes nobody wait who need not.
+// Brings a device's tensors to the host. It waits only where it must.
 //
 // The current stream copies a tensor into a ring of device memory, so that the program may
 // overwrite or free it right after. A stream of our own copies the bytes on into a ring of pinned

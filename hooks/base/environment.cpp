@@ -1,10 +1,12 @@
 #include "hooks/base/environment.h"
 
+#include "trace/base/parse_integer.h"
 #include "trace/base/precision.h"
 
 #include <ttrace/error.h>
 
-#include <charconv>
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 
 namespace ttrace {
@@ -19,23 +21,22 @@ std::string variable(const char* name) {
   TTRACE_THROW(UsageError, name, " is '", value, "'; set it to ", expected);
 }
 
-std::optional<std::int64_t> parse_number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size() || value < 0) {
-    return std::nullopt;
-  }
-  return value;
+// Also with leading zeros.
+std::optional<std::int64_t> parse_natural(std::string_view text) {
+  const auto number = parse_number<std::int64_t>(text);
+  return number.value_or(-1) < 0 ? std::nullopt : number;
 }
 
+// By the number of Pass.
+constexpr std::array<std::string_view, 5> kPasses{
+    "reference", "candidate", "noise", "forced", "golden"};
+
 Pass parse_pass(const std::string& value) {
-  for (const Pass pass :
-       {Pass::kReference, Pass::kCandidate, Pass::kNoise, Pass::kForced, Pass::kGolden}) {
-    if (value == name_of(pass)) {
-      return pass;
-    }
+  const auto* const found = std::ranges::find(kPasses, value);
+  if (found == kPasses.end()) {
+    refuse("TTRACE_PASS", value, "reference, candidate, noise, forced or golden");
   }
-  refuse("TTRACE_PASS", value, "reference, candidate, noise, forced or golden");
+  return static_cast<Pass>(found - kPasses.begin());
 }
 
 void parse_steps(const std::string& value, Environment& result) {
@@ -43,9 +44,9 @@ void parse_steps(const std::string& value, Environment& result) {
     return;
   }
   const std::size_t colon = value.find(':');
-  const auto first = parse_number(std::string_view(value).substr(0, colon));
+  const auto first = parse_natural(std::string_view(value).substr(0, colon));
   const auto last =
-      colon == std::string::npos ? first : parse_number(std::string_view(value).substr(colon + 1));
+      colon == std::string::npos ? first : parse_natural(std::string_view(value).substr(colon + 1));
   if (!first || !last || (colon != std::string::npos && *last <= *first)) {
     refuse(
         "TTRACE_STEPS", value, "FIRST:LAST without LAST and with FIRST below LAST, or one number");
@@ -69,7 +70,7 @@ void parse_ring(Environment& result) {
   if (value.empty()) {
     return;
   }
-  const auto bytes = parse_number(value);
+  const auto bytes = parse_natural(value);
   if (!bytes || *bytes < kSmallest) {
     refuse("TTRACE_RING_BYTES", value, "a number of bytes, at least 4096");
   }
@@ -120,7 +121,7 @@ void check_pass(Environment& result) {
   }
   require("TTRACE_REFERENCE", result.reference, result.pass, "the reference's trace");
   const std::string seed = variable("TTRACE_NOISE_SEED");
-  const auto number = parse_number(seed);
+  const auto number = parse_natural(seed);
   if (!number || *number > 99999) {
     refuse("TTRACE_NOISE_SEED", seed, "a number from 1 to 99999, or to 0 to repeat the reference");
   }
@@ -148,19 +149,7 @@ void check_dyadic(const Environment& result) {
 }  // namespace
 
 std::string_view name_of(Pass pass) {
-  switch (pass) {
-    case Pass::kReference:
-      return "reference";
-    case Pass::kCandidate:
-      return "candidate";
-    case Pass::kNoise:
-      return "noise";
-    case Pass::kForced:
-      return "forced";
-    case Pass::kGolden:
-      return "golden";
-  }
-  TTRACE_THROW(InternalError, "pass ", static_cast<int>(pass), " has no name");
+  return kPasses.at(static_cast<std::size_t>(pass));
 }
 
 std::vector<std::int64_t> Environment::steps() const {

@@ -27,7 +27,8 @@ enum class Pass : std::uint8_t {
 [[nodiscard]] std::string_view name_of(Pass pass);
 
 // Memory of an accelerator that copied tensors may occupy on their way to the host, and as much
-// pinned memory of the host. As large as the writer's queue: what fits into that need not move.
+// pinned memory of the host. It is as large as the writer's queue, so bytes that fit into the queue
+// need not move.
 inline constexpr std::size_t kRingBytes = std::size_t{256} << 20;
 
 struct Environment {

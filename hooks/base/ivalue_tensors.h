@@ -3,6 +3,8 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <vector>
+
 namespace ttrace {
 
 // Calls visit(const at::Tensor&) for every defined tensor, lists of tensors included.
@@ -19,6 +21,26 @@ void for_each_tensor(const c10::IValue& value, Visit&& visit) {
       }
     }
   }
+}
+
+// The first of these tensors; undefined where there is none.
+[[nodiscard]] inline at::Tensor first_tensor(const c10::IValue& value) {
+  at::Tensor first;
+  for_each_tensor(value, [&](const at::Tensor& tensor) {
+    if (!first.defined()) {
+      first = tensor;
+    }
+  });
+  return first;
+}
+
+[[nodiscard]] inline at::Tensor first_tensor(const std::vector<c10::IValue>& values) {
+  for (const c10::IValue& value : values) {
+    if (at::Tensor first = first_tensor(value); first.defined()) {
+      return first;
+    }
+  }
+  return {};
 }
 
 }  // namespace ttrace

@@ -2,6 +2,7 @@
 
 #include "hooks/base/tensor_access.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace ttrace {
@@ -51,17 +52,20 @@ void ParameterMap::refresh() {
   }
 }
 
+std::span<const ParameterMap::Range> ParameterMap::ranges_at(const at::Tensor& tensor) const {
+  const auto found = has_memory(tensor) ? by_storage_.find(storage_of(tensor)) : by_storage_.end();
+  return found == by_storage_.end() ? std::span<const Range>()
+                                    : std::span<const Range>(found->second);
+}
+
 bool ParameterMap::find(const at::Tensor& tensor, ParameterIndices& indices) const {
-  if (!has_memory(tensor)) {
-    return false;
-  }
-  const auto found = by_storage_.find(storage_of(tensor));
-  if (found == by_storage_.end()) {
+  const std::span<const Range> ranges = ranges_at(tensor);
+  if (ranges.empty()) {
     return false;
   }
   const auto [begin, end] = byte_range(tensor);
   bool any = false;
-  for (const Range& range : found->second) {
+  for (const Range& range : ranges) {
     // A storage given up since refresh() may lie where another one is now.
     const at::Tensor& parameter = parameters_[static_cast<std::size_t>(range.index)].tensor;
     if (range.begin <= begin && end <= range.end && storage_of(parameter) == storage_of(tensor)) {
@@ -73,20 +77,14 @@ bool ParameterMap::find(const at::Tensor& tensor, ParameterIndices& indices) con
 }
 
 bool ParameterMap::is_parameter_memory(const at::Tensor& tensor) const {
-  if (!has_memory(tensor)) {
-    return false;
-  }
-  const auto found = by_storage_.find(storage_of(tensor));
-  if (found == by_storage_.end()) {
+  const std::span<const Range> ranges = ranges_at(tensor);
+  if (ranges.empty()) {
     return false;
   }
   const auto [begin, end] = byte_range(tensor);
-  for (const Range& range : found->second) {
-    if (begin < range.end && range.begin < end) {
-      return true;
-    }
-  }
-  return false;
+  return std::any_of(ranges.begin(), ranges.end(), [begin = begin, end = end](const Range& range) {
+    return begin < range.end && range.begin < end;
+  });
 }
 
 }  // namespace ttrace

@@ -1,9 +1,6 @@
 // Finds the parameter to which memory belongs. It compares storage and byte range, because flat
 // buckets and tied weights share storages, and C++ linear layers pass a transposed view.
 //
-// By storage and byte range, because flat buckets and tied weights share storages and C++ linear
-// layers pass a transposed view.
-//
 // Thread-safety: refresh() on the training thread while no operator runs; find() from any thread.
 #pragma once
 
@@ -13,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -51,6 +49,9 @@ class ParameterMap {
     std::int64_t end = 0;
     int index = 0;
   };
+  // Those of the tensor's storage; none where it has no memory.
+  [[nodiscard]] std::span<const Range> ranges_at(const at::Tensor& tensor) const;
+
   std::vector<Parameter> parameters_;
   std::unordered_map<std::string, std::size_t> by_path_;
   std::unordered_map<const void*, std::vector<Range>> by_storage_;

@@ -7,7 +7,7 @@ namespace {
 
 std::atomic<std::uint64_t> current_epoch{0};
 
-// The scope may be gone once its step is over, so its epoch stands beside it.
+// The scope may be gone once its step is over, so its epoch is kept separately.
 struct Innermost {
   const OpenScope* scope = nullptr;
   std::uint64_t epoch = 0;

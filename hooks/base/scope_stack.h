@@ -2,7 +2,7 @@
 //
 // A scope belongs to the step in which it was opened. If a forward that runs again in backward
 // throws, on a thread of autograd's, nobody closes the scopes that it leaves open there: the next
-// step passes them over.
+// step ignores them.
 //
 // Thread-safety: every thread has a stack of its own; begin_scope_epoch() while no step is traced.
 #pragma once

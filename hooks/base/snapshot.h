@@ -1,5 +1,5 @@
 // A tensor's values at the moment when a hook saw them. They may still be on their way from a
-// device: whoever needs them waits for them alone.
+// device: a caller that needs them waits only for these values.
 //
 // Thread-safety: values that one thread at a time uses; they may be handed to another thread.
 #pragma once

@@ -23,10 +23,10 @@
 
 namespace ttrace {
 
-// Operators called on this thread in its lifetime are passed over by the operator callback. A flag
-// of ours: torch's own guard makes it look for callbacks anew at every other operator. They also
-// pass by the program's dispatch modes (selective checkpointing counts and replays operators) and
-// its autocast, which concern its own operators alone.
+// In its lifetime, the operator callback ignores operators that this thread calls. It is a flag of
+// ours, because torch's own guard makes torch look for callbacks anew at every other operator. The
+// program's dispatch modes (selective checkpointing counts and replays operators) and its autocast
+// do not see these operators either, because they concern only the program's own.
 class Unobserved {
  public:
   Unobserved() : modes_(c10::python_ks | c10::autocast_dispatch_keyset) { ++depth; }

@@ -26,7 +26,6 @@
 #include "hooks/capture/producers.h"
 #include "hooks/capture/recorder.h"
 #include "hooks/capture/replacement.h"
-#include "hooks/nudge/noise_class.h"
 #include "hooks/nudge/noise_policy.h"
 #include "hooks/nudge/operator_effects.h"
 #include "hooks/nudge/origins.h"
@@ -252,7 +251,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
                    const std::string& module,
                    const at::Tensor& tensor,
                    const std::vector<int>& known);
-  // The record of `tensor` is a sum over ranks that nobody saw, as its placement tells.
+  // The record of `tensor` is a sum over ranks that nobody saw, as follows from its placement.
   void record_known_sum(const TensorId& id, const at::Tensor& tensor, int ranks);
 
   // See capture_zoom.cpp.

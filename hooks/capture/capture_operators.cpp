@@ -18,21 +18,6 @@ bool hands_gradient_on(std::string_view name) {
   return name == "aten::add_" || name == "aten::sub_";
 }
 
-at::Tensor first_tensor(const std::vector<c10::IValue>& outputs) {
-  at::Tensor result;
-  for (const c10::IValue& output : outputs) {
-    for_each_tensor(output, [&](const at::Tensor& tensor) {
-      if (!result.defined()) {
-        result = tensor;
-      }
-    });
-    if (result.defined()) {
-      break;
-    }
-  }
-  return result;
-}
-
 }  // namespace
 
 void Capture::inspect(c10::ArrayRef<c10::IValue> inputs, OperatorInputs& result) {

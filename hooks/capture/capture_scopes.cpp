@@ -247,7 +247,7 @@ at::Tensor Capture::scope_routing(const std::string& path,
                  "Scope::routing of ",
                  path,
                  " got choices that are not an int64 tensor with one more dimension than the "
-                 "margins; pass int64 [s, b, k] and [s, b]");
+                 "margins; pass int64 [..., k] and [...]");
     const MicrobatchPtr microbatch = current_microbatch();
     const TensorId id =
         recorder_.next_id({Kind::kRouting, path, kChoicesSlot, forward_run()}, microbatch.get());

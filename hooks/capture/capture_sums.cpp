@@ -25,7 +25,7 @@ std::function<std::vector<Snapshot>()> norms_of(const DispatchedSum& sum) {
     norms.push_back(part.norm(2, at::kDouble).mul_(sum.weight));
   }
   const c10::Device device = norms.front().device();
-  std::shared_ptr<c10::Event> made;  // whoever asks may be on another stream
+  std::shared_ptr<c10::Event> made;  // the caller may be on another stream
   if (!device.is_cpu()) {
     made = std::make_shared<c10::Event>(device.type());
     made->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));

@@ -4,9 +4,9 @@
 #include "hooks/capture/capture.h"
 #include "hooks/capture/record_tensor.h"
 #include "hooks/nudge/operator_effects.h"
+#include "hooks/nudge/operator_name.h"
 
 #include <ATen/SequenceNumber.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/view_as_real.h>
 #include <ATen/record_function.h>
@@ -14,34 +14,10 @@
 
 #include <algorithm>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 namespace ttrace {
 namespace {
-
-// Whether torch composes the operator of others, so that no kernel of its own computes it.
-bool is_composed(const at::RecordFunction& function) {
-  thread_local std::unordered_map<std::string, bool> known;
-  std::string name = function.name();
-  name += '.';
-  name += function.overload_name();
-  const auto found = known.find(name);
-  if (found != known.end()) {
-    return found->second;
-  }
-  bool composed = false;
-  if (const auto schema = function.operator_name()) {
-    const auto handle = c10::Dispatcher::singleton().findOp(*schema);
-    composed =
-        handle && handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
-  }
-  return known.emplace(std::move(name), composed).first->second;
-}
-
-bool communicates(std::string_view name) {
-  return name.starts_with("c10d::") || name.starts_with("_c10d_functional::");
-}
 
 bool reads_wrapper(c10::ArrayRef<const c10::IValue> inputs) {
   bool found = false;
@@ -148,8 +124,8 @@ void Capture::operator_begins(const at::RecordFunction& function,
   place.covers = parent != nullptr && parent->covers;
   // A function of the program's with a backward of its own.
   const bool is_function = !is_operator && !in_backward() && at::GradMode::is_enabled();
-  const bool is_listed =
-      is_function || (is_operator && !is_composed(function) && !reads_wrapper(function.inputs()));
+  const bool is_listed = is_function || (is_operator && !effects_of(function).is_composed &&
+                                         !reads_wrapper(function.inputs()));
   if (place.covers || !is_listed) {
     return;
   }

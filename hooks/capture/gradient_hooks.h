@@ -1,12 +1,12 @@
 // Hooks on the gradients of tensors, next to those that the program has.
 //
-// A leaf keeps the hooks that C++ and that Python registered in one place, and the first one of
-// either language throws out all others there: torch's register_hook() on a parameter would disable
-// the program's own hooks, and would itself be lost to later ones (FSDP2 has some on everything
-// that a block returns). So a leaf's hook is added both to that place, without disturbing it, and
-// to the node that accumulates the gradient. Whichever is called first counts. The first alone is
-// called where gradients are asked for and not accumulated (torch.autograd.grad), the second is
-// never lost.
+// A leaf keeps the hooks that C++ and Python registered in one place, and the first hook of either
+// language removes those of the other: torch's register_hook() on a parameter would disable the
+// program's own hooks, and later ones would remove it (FSDP2 has hooks on everything that a block
+// returns). So we add a leaf's hook both to that place, without disturbing it, and to the node that
+// accumulates the gradient. The one that is called first counts. Only the first is called if the
+// program asks for gradients without accumulating them (torch.autograd.grad); the second is never
+// lost.
 //
 // Thread-safety: one thread at a time; hooks may be called from other threads.
 #pragma once

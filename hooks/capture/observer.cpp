@@ -4,8 +4,8 @@
 #include "hooks/base/scope_stack.h"
 #include "hooks/base/tensor_access.h"
 #include "hooks/capture/capture.h"
-#include "hooks/nudge/noise_class.h"
 #include "hooks/nudge/operator_effects.h"
+#include "hooks/nudge/operator_name.h"
 #include "hooks/nudge/origins.h"
 
 #include <ATen/record_function.h>
@@ -61,20 +61,6 @@ bool is_dispatched(const at::RecordFunction& function, std::string_view name) {
          name.find("::") != std::string_view::npos && !name.starts_with("autograd::");
 }
 
-bool moves_data(std::string_view name) {
-  return name.starts_with("c10d::") || name.starts_with("_c10d_functional::");
-}
-
-at::Tensor first_tensor(const c10::IValue& value) {
-  at::Tensor first;
-  for_each_tensor(value, [&](const at::Tensor& tensor) {
-    if (!first.defined()) {
-      first = tensor;
-    }
-  });
-  return first;
-}
-
 // All casts end in copy_(target, source), or in the same of lists.
 bool is_narrowing_copy(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
   if ((name != "aten::copy_" && name != "aten::_foreach_copy_") || inputs.size() < 2) {
@@ -118,7 +104,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
     capture->communication_begins(name, function.inputs());
   }
   context->narrows = capture->noise() != nullptr && is_narrowing_copy(name, function.inputs());
-  if (context->outermost && !moves_data(name)) {
+  if (context->outermost && !communicates(name)) {
     capture->inspect(function.inputs(), context->inputs);
   } else if (context->is_operator && capture->noise() != nullptr) {
     for (const c10::IValue& input : function.inputs()) {
@@ -191,7 +177,7 @@ void perturb_written(NoisePolicy& noise, NoiseClass kind, OperatorContext& conte
 void finish_noise(Capture& capture, const at::RecordFunction& function, OperatorContext& context) {
   NoisePolicy& noise = *capture.noise();
   const NoiseClass kind =
-      context.narrows && noise.casts_round() ? NoiseClass::kRounding : noise_class(function.name());
+      context.narrows && noise.casts_round() ? NoiseClass::kRounding : context.effects->noise;
   perturb_outputs(noise, kind, function, context);
   perturb_written(noise, kind, context);
   for (const WrittenArgument& argument : context.written) {

@@ -79,7 +79,7 @@ class Recorder {
                                        is_of_zoom(id.kind) || environment_.wants(to_string(id)));
   }
 
-  // In noise passes: tells which tensors have no noise. Null otherwise.
+  // In noise passes: knows which tensors have no noise. Null otherwise.
   void set_origins(const Origins* origins) { origins_ = origins; }
   [[nodiscard]] const Origins* origins() const { return origins_; }
 

@@ -141,7 +141,7 @@ std::unique_ptr<const DeviceKernels> open_cuda_library() {
     return without(file + " belongs to another version of TTrace");
   }
   if (!current_stream()) {
-    return without("this torch does not tell CUDA's streams");
+    return without("this torch does not report CUDA's current stream");
   }
   return std::make_unique<CudaKernels>(functions);
 }

@@ -7,8 +7,8 @@
 
 namespace ttrace {
 
-// Null where there is no such library, where it belongs to another TTrace, or where this torch does
-// not tell CUDA's streams; a warning says which.
+// Null if there is no such library, if it belongs to another TTrace, or if this torch does not
+// report CUDA's current stream; a warning says which.
 [[nodiscard]] std::unique_ptr<const DeviceKernels> open_cuda_library();
 
 }  // namespace ttrace

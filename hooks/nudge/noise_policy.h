@@ -1,8 +1,8 @@
 // Perturbs what operators return, in noise passes.
 //
 // Composite operators nest (linear > matmul > mm); a value is perturbed once, by the innermost
-// operator that returns its storage. The result is changed in place behind autograd's back, so
-// that backward sees what forward handed on.
+// operator that returns its storage. The result is changed in place without telling autograd, so
+// that backward sees the values that forward passed on.
 //
 // Thread-safety: call from any thread, except begin_step; repeatable where operators run in one
 // order.

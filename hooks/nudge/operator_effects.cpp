@@ -1,7 +1,9 @@
 #include "hooks/nudge/operator_effects.h"
 
+#include "hooks/nudge/noise_class.h"
 #include "hooks/nudge/operator_name.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/function_schema.h>
 
 #include <array>
@@ -12,11 +14,7 @@
 namespace ttrace {
 namespace {
 
-constexpr std::array kAllocations = {
-    std::string_view("empty"),
-    std::string_view("new_empty"),
-    std::string_view("resize"),
-};
+constexpr auto kAllocations = std::to_array<std::string_view>({"empty", "new_empty", "resize"});
 
 constexpr std::array kZeros = {
     std::string_view("zero"),  // zeros, zeros_like, zero_
@@ -24,15 +22,8 @@ constexpr std::array kZeros = {
     std::string_view("_efficientzerotensor"),
 };
 
-constexpr std::array kConstants = {
-    std::string_view("ones"),
-    std::string_view("full"),
-    std::string_view("fill"),
-    std::string_view("new_ones"),
-    std::string_view("new_full"),
-    std::string_view("rand"),
-    std::string_view("lift_fresh"),
-};
+constexpr auto kConstants = std::to_array<std::string_view>(
+    {"ones", "full", "fill", "new_ones", "new_full", "rand", "lift_fresh"});
 
 Material material_of(std::string_view base) {
   return starts_with_one_of(kAllocations, base) ? Material::kMemory
@@ -45,6 +36,12 @@ OperatorEffects look_up(const at::RecordFunction& function) {
   OperatorEffects effects;
   const std::string_view base = base_name(function.name());
   effects.material = material_of(base);
+  effects.noise = noise_class(function.name());
+  if (const auto name = function.operator_name()) {
+    const auto handle = c10::Dispatcher::singleton().findOp(*name);
+    effects.is_composed =
+        handle && handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  }
   const bool resizes = base.starts_with("resize");
   effects.overwrites = (effects.material != Material::kArguments && !resizes) || base == "copy_" ||
                        std::string_view(function.overload_name()).ends_with("out");

@@ -1,7 +1,10 @@
-// What an operator's schema and name say about the memory that it reads and writes.
+// What an operator's schema and name say about it: the memory that it reads and writes, how it
+// rounds, and whether it computes by itself.
 //
 // Thread-safety: a free function; every thread has a table of its own.
 #pragma once
+
+#include "trace/kernels/noise.h"
 
 #include <ATen/record_function.h>
 
@@ -21,6 +24,8 @@ enum class Material : std::uint8_t {
 
 struct OperatorEffects {
   Material material = Material::kArguments;
+  NoiseClass noise = NoiseClass::kRounding;
+  bool is_composed = false;     // torch composes it of others: no kernel of its own computes it
   bool returns = true;          // something
   bool overwrites = false;      // what it writes to keeps nothing of what was there
   std::vector<bool> writes;     // by argument: the schema marks it as changed, "(a!)"

@@ -17,6 +17,11 @@ namespace ttrace {
   return name;
 }
 
+// Whether the operator of this full name sends data between ranks.
+[[nodiscard]] constexpr bool communicates(std::string_view name) {
+  return name.starts_with("c10d::") || name.starts_with("_c10d_functional::");
+}
+
 template <class List>
 [[nodiscard]] bool starts_with_one_of(const List& list, std::string_view name) {
   return std::any_of(list.begin(), list.end(), [name](std::string_view prefix) {

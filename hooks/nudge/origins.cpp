@@ -11,7 +11,7 @@ namespace {
 
 bool holds_only_zeros(const at::Tensor& tensor) {
   if (c10::isFloat8Type(tensor.scalar_type()) || !unreadable(tensor).empty()) {
-    return true;  // torch has no operator that tells
+    return true;  // torch has no operator for this question
   }
   const at::NoGradGuard no_grad;
   return !at::any(tensor).item<bool>();

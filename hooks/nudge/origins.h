@@ -1,9 +1,9 @@
 // Which memory holds values that code outside of the dispatcher made, in noise passes.
 //
-// Noise is put on what dispatched operators return. A kernel that no dispatcher calls (functions of
-// TransformerEngine, code of Triton and Inductor, numpy) leaves values without noise. What the
-// observer did not see tells of it: an operator allocated the memory, or nobody did, and no
-// operator wrote to it. What operators that do not round make of such values is as opaque as these.
+// A noise pass moves the results of dispatched operators. A kernel that no dispatcher calls
+// (functions of TransformerEngine, code of Triton and Inductor, numpy) leaves values without noise.
+// We recognise such values because no operator wrote to their memory, whether an operator allocated
+// it or none did. The result of an operator that does not round is as opaque as its input.
 //
 // Thread-safety: one thread at a time; Capture holds its lock around every call.
 #pragma once

@@ -34,12 +34,10 @@ DyadicValues::DyadicValues(const std::string& reference) : follows_(!reference.e
     return;
   }
   const Trace trace = Trace::open(reference);
-  for (const StepTrace& step : trace.steps()) {
-    for (const RankFile& file : step.ranks) {
-      for (const Record& record : file.records()) {
-        if (is_replaced(record.id.kind)) {
-          replaced_.insert(record.id);
-        }
+  for (const RankFile& file : trace.files()) {
+    for (const Record& record : file.records()) {
+      if (is_replaced(record.id.kind)) {
+        replaced_.insert(record.id);
       }
     }
   }

@@ -12,17 +12,6 @@
 #include <utility>
 
 namespace ttrace {
-namespace {
-
-std::string text_of(const std::vector<std::int64_t>& shape) {
-  std::string text;
-  for (const std::int64_t size : shape) {
-    text += (text.empty() ? "" : "x") + std::to_string(size);
-  }
-  return text.empty() ? "scalar" : text;
-}
-
-}  // namespace
 
 ForcedRouting::ForcedRouting(const std::string& directory)
     : directory_(directory), routing_(read_routing(Trace::open(directory))) {
@@ -68,9 +57,9 @@ at::Tensor ForcedRouting::choices(const TensorId& id,
                UsageError,
                to_string(first),
                " is ",
-               text_of(shape),
+               extents_text(shape),
                " here, but ",
-               text_of(found->second.shape),
+               extents_text(found->second.shape),
                " in ",
                directory_,
                ", from which the choices of experts should come; correct its annotation");

@@ -2,8 +2,8 @@
 //
 // Two experts of nearly equal score change places under round-off, and what follows for that token
 // is another computation, not the same one with an error. So that errors can be judged, a reference
-// may follow a candidate (TTRACE_CANDIDATE), and a noise pass always follows somebody: the
-// candidate that its reference followed, or else the reference itself.
+// may follow a candidate (TTRACE_CANDIDATE). A noise pass always follows another run: the candidate
+// that its reference followed, or else the reference itself.
 //
 // Thread-safety: immutable after construction, which reads HDF5 files: on the training thread,
 // before the writer thread exists.

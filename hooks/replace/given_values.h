@@ -2,9 +2,6 @@
 // tensor from known values, with only the operators since the last record, so it inherits no error
 // from earlier ones.
 //
-// What it computes for a tensor is then what the operators since the last record make of values
-// that are known, and nothing is inherited from further up.
-//
 // Thread-safety: use under the lock of Capture. Constructed before the writer thread exists,
 // because implementations read HDF5 files; afterwards only their mappings.
 #pragma once

@@ -19,14 +19,6 @@
 namespace ttrace {
 namespace {
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  std::string text;
-  for (const std::int64_t size : shape) {
-    text += (text.empty() ? "" : "x") + std::to_string(size);
-  }
-  return text.empty() ? "scalar" : text;
-}
-
 // The reference's start files, by parameter path.
 class StartParameters {
  public:
@@ -84,7 +76,7 @@ class StartParameters {
                  " of ",
                  reference_,
                  " cannot be merged: ",
-                 result.findings.empty() ? "it has no values" : result.findings.front().message);
+                 result.why_absent());
     return result;
   }
 
@@ -131,11 +123,11 @@ bool load_one(const Parameter& parameter,
                "parameter ",
                parameter.path,
                " is ",
-               shape_text(placement.logical_shape()),
+               extents_text(placement.logical_shape()),
                " here (local ",
-               shape_text(current.shape),
+               extents_text(current.shape),
                "), but ",
-               shape_text(reference.shape),
+               extents_text(reference.shape),
                " in the trace to start from; use the same model, or correct its annotation");
   const std::vector<std::byte> bytes = overlay(current, placement, reference);
   if (bytes == current.bytes) {

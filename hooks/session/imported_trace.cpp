@@ -19,15 +19,6 @@ std::string without_last_slashes(std::string path) {
   return path;
 }
 
-void require_free(const std::string& target) {
-  std::error_code error;
-  TTRACE_CHECK(!fs::exists(target, error) ||
-                   (fs::is_directory(target, error) && fs::is_empty(target, error)),
-               UsageError,
-               target,
-               " is not empty; choose another folder, or remove it");
-}
-
 // A folder that nobody else has, so that what a killed import left is in nobody's way.
 std::string make_temporary(const std::string& directory) {
   std::error_code error;
@@ -67,7 +58,7 @@ ImportedTrace::ImportedTrace(std::string directory,
       ranks_(std::move(ranks)),
       annotations_(std::move(annotations)) {
   TTRACE_CHECK(!ranks_.empty(), UsageError, "an imported trace needs at least one rank");
-  require_free(directory_);
+  require_free_folder(directory_);
   temporary_ = make_temporary(directory_);
 }
 
@@ -79,11 +70,9 @@ ImportedTrace::~ImportedTrace() {
   }
 }
 
-void ImportedTrace::derive(const std::string& path,
-                           const std::string& field,
-                           int slot,
-                           const std::string& dims) {
-  annotations_.derive(path, field, slot, dims);
+void ImportedTrace::derive(const std::string& path, Kind kind, int slot, const std::string& dims) {
+  const std::string_view field = annotation_field(kind);
+  annotations_.derive(path, field.empty() ? "value" : field, slot, dims);
 }
 
 void ImportedTrace::end_file() {
@@ -208,7 +197,7 @@ void ImportedTrace::commit(const std::string& precision) {
   manifest.imported_from = origin_;
   manifest.versions = {{"ttrace", TTRACE_VERSION}};
   write_manifest(temporary_, manifest);
-  require_free(directory_);
+  require_free_folder(directory_);
   std::error_code error;
   fs::rename(temporary_, directory_, error);
   TTRACE_CHECK(

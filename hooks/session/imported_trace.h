@@ -52,7 +52,7 @@ class ImportedTrace {
   ImportedTrace& operator=(const ImportedTrace&) = delete;
 
   // What the foreign file says of one tensor, see Annotations::derive(). Throws UsageError.
-  void derive(const std::string& path, const std::string& field, int slot, const std::string& dims);
+  void derive(const std::string& path, Kind kind, int slot, const std::string& dims);
   // All that follows belongs to this step of this rank. Requires: no earlier call had both.
   void begin(std::int64_t step, int rank);
   // In the order of execution. Throws UsageError where the box or the annotation does not fit the

@@ -34,7 +34,7 @@ std::string precision_text(at::Float32Backend backend, at::Float32Op operation) 
 }
 
 // Whether sums over parts of a product may be rounded to the operands' type. Torch had a bool here
-// before it told split sums apart.
+// before it distinguished split sums.
 template <class Option>
 std::string reduction_text(Option option) {
   if constexpr (std::is_same_v<Option, bool>) {
@@ -97,7 +97,8 @@ void add_variables(Section& facts) {
   }
 }
 
-// Of the library that runs, where torch tells it apart from the one that torch was built with.
+// The version of the library that runs, if torch distinguishes it from the one that torch was built
+// with.
 template <class Hooks>
 long cudnn_version(const Hooks& cuda) {
   if constexpr (requires { cuda.versionRuntimeCuDNN(); }) {

@@ -60,11 +60,9 @@ RunDescription StoredTrace::description() const {
 
 std::vector<TensorId> StoredTrace::ids() const {
   std::set<TensorId> ids;
-  for (const StepTrace& step : impl_->trace.steps()) {
-    for (const RankFile& file : step.ranks) {
-      for (const Record& record : file.records()) {
-        ids.insert(record.id);
-      }
+  for (const RankFile& file : impl_->trace.files()) {
+    for (const Record& record : file.records()) {
+      ids.insert(record.id);
     }
   }
   return {ids.begin(), ids.end()};
@@ -94,7 +92,7 @@ MergedTensor StoredTrace::merged(const TensorId& id) const {
                " of ",
                impl_->trace.directory(),
                " cannot be merged: ",
-               merged.findings.empty() ? "it has no values" : merged.findings.front().message);
+               merged.why_absent());
   MergedTensor result;
   result.type = merged.type;
   result.shape = merged.shape;

@@ -52,8 +52,8 @@ void check_lengths(const char* function, std::size_t expected, const Lists&... l
 
 // (name, size, coordinate, follows) of an axis: see Layout.
 using AxisTuple = std::tuple<std::string, std::int64_t, std::int64_t, std::string>;
-// (path, field, slot, dims) of a placement that the program has derived: see Annotations::derive().
 using RoleTuple = std::tuple<std::string, std::string>;
+// (path, field, slot, dims) of a placement that the program has derived: see Annotations::derive().
 using DerivedTuple = std::tuple<std::string, std::string, std::int64_t, std::string>;
 
 struct MicrobatchObject : torch::CustomClassHolder {

@@ -85,10 +85,10 @@ void register_imports(torch::Library& library) {
       .def("derive",
            [](const ImportedTracePtr& self,
               const std::string& path,
-              const std::string& field,
+              const std::string& kind,
               std::int64_t slot,
               const std::string& dims) {
-             self->trace.derive(path, field, static_cast<int>(slot), dims);
+             self->trace.derive(path, parse_kind(kind), static_cast<int>(slot), dims);
            })
       .def("begin",
            [](const ImportedTracePtr& self, std::int64_t step, std::int64_t rank) {

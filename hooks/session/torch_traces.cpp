@@ -79,22 +79,20 @@ using StoredTracePtr = intrusive_ptr<StoredTraceObject>;
 
 std::vector<RecordTuple> records(const StoredTracePtr& self) {
   std::vector<RecordTuple> result;
-  for (const StepTrace& step : self->trace.steps()) {
-    for (const RankFile& file : step.ranks) {
-      for (const Record& record : file.records()) {
-        result.emplace_back(to_string(record.id),
-                            file.layout().rank,
-                            std::string(name_of(record.type)),
-                            record.shape,
-                            record.placement.logical_shape(),
-                            static_cast<std::int64_t>(record.order),
-                            record.norm,
-                            record.max_abs,
-                            static_cast<std::int64_t>(record.nonfinite),
-                            record.placement.partial_count,
-                            record.undeclared,
-                            file.began() ? static_cast<std::int64_t>(record.time) : kNoTime);
-      }
+  for (const RankFile& file : self->trace.files()) {
+    for (const Record& record : file.records()) {
+      result.emplace_back(to_string(record.id),
+                          file.layout().rank,
+                          std::string(name_of(record.type)),
+                          record.shape,
+                          record.placement.logical_shape(),
+                          static_cast<std::int64_t>(record.order),
+                          record.norm,
+                          record.max_abs,
+                          static_cast<std::int64_t>(record.nonfinite),
+                          record.placement.partial_count,
+                          record.undeclared,
+                          file.began() ? static_cast<std::int64_t>(record.time) : kNoTime);
     }
   }
   return result;

@@ -77,7 +77,7 @@ MergeResult merge_one(const Record& record, std::span<const std::byte> bytes) {
                FormatError,
                to_string(record.id),
                " cannot be merged for the noise table: ",
-               result.findings.empty() ? "it has no values" : result.findings.front().message);
+               result.why_absent());
   return result;
 }
 

@@ -1,7 +1,7 @@
 // A bounded queue and the one background thread that writes what is in it.
 //
-// Copying a record at hook time is fast, writing it is not; the queue lets training go on
-// meanwhile. It is bounded in bytes: a full queue blocks the training thread until there is room,
+// Copying a record at hook time is fast, writing it is not; the queue lets training proceed in the
+// meantime. It is bounded in bytes: a full queue blocks the training thread until there is room,
 // and nothing is dropped. While the training thread waits for the end of a step it takes records
 // out of the queue itself, where the sink is concurrent.
 //

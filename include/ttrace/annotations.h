@@ -28,11 +28,12 @@
 // clang-format on
 //
 // dims.h explains the strings. A single string stands for slot 0. The first entry whose path
-// matches decides, even if a later one matches as well. A tensor that this entry says nothing
-// about, or that no entry matches, lies where the program has derived it (Annotations::derive). If
-// the program has not, it is taken to be whole on every rank. Such a record is marked, and where
-// the ranks' tensors are not alike, a comparison asks the values where it lies (docs/infer.md). A
-// dimension named `b` holds samples; noise passes permute them and put the records back in order.
+// matches decides, even if a later one matches as well. If this entry does not mention a tensor, or
+// no entry matches, the tensor lies where the program has derived it (Annotations::derive). If the
+// program has not, TTrace assumes that it is whole on every rank and marks the record. If the
+// ranks' tensors then contradict each other, the comparison infers the placement from the values
+// (docs/infer.md). A dimension named `b` holds samples; noise passes permute them and put the
+// records back in order.
 //
 // Thread-safety: values. Any number of threads may call the const functions of one object.
 #pragma once
@@ -81,16 +82,16 @@ class TTRACE_API Annotations {
                       std::string_view field,
                       int slot,
                       std::string_view dims);
-  // What plays a role of docs/parallelism.md, "Names of your own": patterns separated by spaces, in
-  // which `*` stands for any letters. Where the file names the role, the file rules. Returns *this.
-  // Throws UsageError for an unknown role or no pattern.
+  // Sets the names that have a role of docs/parallelism.md, "Names of your own": patterns separated
+  // by spaces, in which `*` stands for any letters. If the file names the role, it overrides this
+  // call. Returns *this. Throws UsageError for an unknown role or no pattern.
   Annotations& role(const std::string& name, const std::string& patterns);
   // The sizes of the file and of size().
   [[nodiscard]] const Sizes& sizes() const { return sizes_; }
   [[nodiscard]] const std::map<std::string, std::string>& roles() const { return roles_; }
 
-  // What is known of a tensor's dimensions, from an entry or else derived. Nothing: it is whole, as
-  // far as anybody knows.
+  // The dimensions that an entry gives a tensor, or else those that the program derived. Nothing:
+  // neither says anything, so TTrace assumes that the tensor is whole.
   [[nodiscard]] std::optional<DimsSpec> find(Kind kind,
                                              const std::string& path,
                                              int slot = 0) const;
@@ -105,14 +106,13 @@ class TTRACE_API Annotations {
                                     const Layout& layout) const;
 
  private:
-  using Slots = std::vector<std::optional<DimsSpec>>;  // empty: not given
+  using Slots = std::vector<std::optional<DimsSpec>>;
+  using Fields = std::map<std::string, Slots, std::less<>>;
   struct Entry {
     std::string path;  // pattern
-    Slots value, data, grad, inputs, input_grads, routing, scales, operands;
+    Fields fields;
   };
-  // Null for a name that is no field's.
-  [[nodiscard]] static Slots Entry::*field_of(std::string_view name);
-  [[nodiscard]] static std::optional<DimsSpec> find_in(const Entry& entry, Kind kind, int slot);
+  [[nodiscard]] static std::optional<DimsSpec> find_in(const Fields& fields, Kind kind, int slot);
   struct Exchange {
     std::string axis;
     std::string other;  // empty: none
@@ -120,7 +120,7 @@ class TTRACE_API Annotations {
   };
   Annotations& exchange(const std::string& axis, const std::string& other, const std::string& path);
   std::vector<Entry> entries_;
-  std::map<std::string, Entry, std::less<>> derived_;  // by path
+  std::map<std::string, Fields, std::less<>> derived_;  // by path
   std::vector<Exchange> exchanges_;
   Sizes sizes_;
   std::map<std::string, std::string> roles_;  // patterns by role

@@ -1,5 +1,5 @@
-// Reports a communication between ranks, so that `ttrace check --collectives` can tell, without any
-// reference, whether its outputs follow from the ranks' inputs.
+// Reports a communication between ranks, so that `ttrace check --collectives` can check, without
+// any reference, whether its outputs follow from the ranks' inputs.
 //
 // clang-format off
 //   ttrace::Collective report({.operation = ttrace::CollectiveOperation::kAllReduce,
@@ -36,8 +36,8 @@
 
 namespace ttrace {
 
-// Lives from before the call until after its end, on any thread. One that ends in another step than
-// it began, or for which finished() is never called, leaves only its input.
+// Lives from before the call until after its end, on any thread. If it ends in another step than it
+// began, or the program never calls finished(), the trace has only its input.
 class TTRACE_API Collective {
  public:
   // Records a copy of `input`, in the order of the calls of the group. A report on a wrong call

@@ -12,9 +12,8 @@
 namespace ttrace {
 
 // Names the logical row of every local row: tokens that a router sent to an expert, or packed
-// sequences. For dimension `dim` it replaces what the annotation file says. If
-// Microbatch::permutation() has permuted the samples, logical rows count the samples in their
-// original order.
+// sequences. For dimension `dim` it overrides the annotation file. If Microbatch::permutation() has
+// permuted the samples, logical rows count the samples in their original order.
 //
 // REQUIRES: `index` has one entry for every row of the tensor. `microbatch` has as many, or is
 // empty where `microbatches` is empty. Scope::in() and Scope::out() report a violation as

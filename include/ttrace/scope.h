@@ -82,13 +82,13 @@ class TTRACE_API Scope {
   [[nodiscard]] at::Tensor in(const at::Tensor& tensor, const Rows& rows, int slot = 0);
   [[nodiscard]] at::Tensor out(const at::Tensor& tensor, const Rows& rows, int slot = 0);
 
-  // Says what the placement tells: the tensor that the next out() records is the sum of addends
-  // that so many ranks hold; for the next in(), its gradient is. A bound then contains what such a
-  // sum rounds, even if no operator of c10d and no Collective showed it (communication inside of a
-  // kernel). If one did, that counts, and this does not. Returns *this; 1: no such sum.
+  // Declares that the next out() records a sum over `ranks` addends, or that the gradient of the
+  // next in() is one. A bound then contains the rounding of such a sum, even if no operator of c10d
+  // and no Collective showed it (communication inside of a kernel). TTrace ignores this call if it
+  // saw the sum itself. Returns *this; 1: no such sum.
   Scope& summed(int ranks);
-  // The same for the gradient of one of the module's parameters that follows from such a sum: of a
-  // norm's weight where the gradient of the norm's output is summed within the module.
+  // The same for the gradient of one of the module's parameters, if it follows from such a sum. An
+  // example is a norm's weight, if the module sums the gradient of the norm's output.
   void summed_gradient(const std::string& parameter, int ranks);
 
   // The same for a tensor that only wraps this rank's part, such as a DTensor of Python: they
@@ -96,7 +96,7 @@ class TTRACE_API Scope {
   // tensor, and uses this wrapper instead; its gradient flows to the first one. If `has_gradient`,
   // `gradient` is a number. REQUIRES: when the first wrapper's gradient arrives, the program passes
   // that number and the gradient's local part to local_gradient(), once and within the same step,
-  // and goes on with what that returns. kNoGradient: TTrace expects no gradient.
+  // and uses the tensor that it returns. kNoGradient: TTrace expects no gradient.
   static constexpr std::int64_t kNoGradient = -1;
   struct Local {
     at::Tensor value;

@@ -28,10 +28,10 @@
 // bit of the training changes. docs/architecture.md lists the environment variables.
 //
 // Errors: from_environment, describe, attach, load_parameters and step throw UsageError or
-// FormatError for what the user can mend. Everything else, including scopes, callbacks and gradient
-// hooks, never throws while it records: TTrace keeps the first error, logs it, stops tracing and
-// marks the step as failed, and training continues untraced. Under TTRACE_ON_ERROR=raise the next
-// call of Session::step, Step or Microbatch throws the kept error.
+// FormatError for errors that the user can correct. Everything else, including scopes, callbacks
+// and gradient hooks, never throws while it records: TTrace keeps the first error, logs it, stops
+// tracing and marks the step as failed, and training continues untraced. Under
+// TTRACE_ON_ERROR=raise the next call of Session::step, Step or Microbatch throws the kept error.
 //
 // Thread-safety: one Session per process. Call it, its steps and its micro-batches from the thread
 // that trains. Gradient hooks and scopes may run on any thread.
@@ -62,7 +62,7 @@ struct TTRACE_API MicrobatchOptions {
 
 struct TTRACE_API StepOptions {
   // Paths of the parameters that the last optimizer step changed and that the program is still
-  // gathering. TTrace records their `param` when parameters_gathered() names them, and that of all
+  // gathering. TTrace records their `param` when parameters_gathered() names them. It records all
   // other parameters when the step begins. REQUIRES: the paths of attached parameters.
   std::vector<std::string> gathered_later = {};
 };
@@ -128,8 +128,8 @@ class TTRACE_API Step {
   [[nodiscard]] bool traced() const { return tracer_ != nullptr; }
   // Whether this pass overwrites what it records with the candidate's values, as forced passes do.
   [[nodiscard]] bool replaces_values() const;
-  // The program cannot finish this step: TTrace marks its file failed, with this reason. Only
-  // callers whose exceptions C++ does not see need it. The first failure counts.
+  // Declares that the program cannot finish this step: TTrace marks its file failed, with this
+  // reason. Only callers whose exceptions C++ does not see need it. The first failure counts.
   void fail(const std::string& reason);
 
   // Begins a micro-batch. `index` is global: i * dp + dp_rank for the i-th local micro-batch.
@@ -137,7 +137,7 @@ class TTRACE_API Step {
   [[nodiscard]] Microbatch microbatch(std::int64_t index, const MicrobatchOptions& options = {});
 
   // These parameters of StepOptions::gathered_later are complete now. REQUIRES: called before their
-  // first use. A path that is not awaited, or not any more, has no effect.
+  // first use. The call ignores paths that are not awaited.
   void parameters_gathered(const std::vector<std::string>& paths);
   // The final gradients: accumulated and reduced, not yet clipped. TTrace compares the values as
   // passed in. REQUIRES: called once, after all backward passes and before the optimizer's step.
@@ -149,7 +149,7 @@ class TTRACE_API Step {
   void note(const std::string& sentence);
 
   // Say where the code of a module stands, and where the program calls it ("train.py:88"), for the
-  // report of a divergence. For modules that are C++ objects, scopes say it.
+  // report of a divergence. For modules that are C++ objects, scopes record these lines.
   void source(const std::string& path, const std::string& line);
   void called_at(const std::string& path, const std::string& line);
   // The parameters and the optimizer's state after the optimizer's step. REQUIRES: called once,
@@ -182,7 +182,7 @@ class TTRACE_API Session {
   // is refused by attach().
   [[nodiscard]] std::string precision(const std::string& own) const;
 
-  // Says what the program is. REQUIRES: before attach(); a later call has no effect on the
+  // Describes the program. REQUIRES: before attach(); a later call has no effect on the
   // manifest. Throws UsageError for an entry of `untraced` that is no regular expression.
   void describe(RunDescription description);
 

@@ -61,8 +61,9 @@ class TTRACE_API StoredTrace {
   StoredTrace& operator=(const StoredTrace&) = delete;
 
   // What the manifest says. References stay valid as long as this object.
-  [[nodiscard]] const std::string& pass() const;  // "reference", "candidate", "forced", "golden"
-  [[nodiscard]] int world_size() const;           // number of ranks
+  // "reference", "candidate", "forced", "golden" or "imported".
+  [[nodiscard]] const std::string& pass() const;
+  [[nodiscard]] int world_size() const;                          // number of ranks
   [[nodiscard]] const std::vector<std::int64_t>& steps() const;  // traced iterations, ascending
   [[nodiscard]] const Section& layout() const;                   // size of every axis, as text
   // What the program said about itself (Session::describe).

@@ -23,7 +23,7 @@ def _the_session() -> Any:
 
 def precision(own: str) -> str:
     """The precision to compute in: `own`, unless ``ttrace check --golden`` or ``--precision`` asks for
-    another. One of "f64", "f32", "bf16"."""
+    another. One of "f64", "f32", "bf16", "f16", "fp8" and "fp8_f32" (FP8 operands, everything else F32)."""
     return _the_session().precision(own)
 
 

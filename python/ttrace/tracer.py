@@ -74,8 +74,7 @@ class Tracer:
         self._called: set[str] = set()  # paths in this step
         self._quantised: list[Parameter] = []
         self._sources: dict[str, str] = {}  # where the code of modules stands, by path
-        self._compiled: list[str] = []  # paths of compiled modules that have others inside
-        self._choose_unseen: list[str] = []  # those of them that choose experts
+        self._notes: list[str] = []  # what every step's report says of compiled modules
         if program is not None:
             self._attach(program, annotations, untraced)
             atexit.register(self._abandon)
@@ -231,9 +230,16 @@ class Tracer:
         parameters = program.parameters()
         sites = program.sites()
         layout = program.layout
-        self._compiled = [site.path for site in sites if compiled.hides_modules(site.module)]
-        self._choose_unseen = choose_unseen([(site.path, site.module) for site in sites if site.path in self._compiled])
-        hidden = [compiled.hidden_ids(self._compiled, layout.size("pp") > 1)] if self._compiled else []
+        opaque = {site.path: site.module for site in sites if compiled.hides_modules(site.module)}
+        are_stages = layout.size("pp") > 1
+        roles = dict(description.roles)
+        hidden: list[str] = []
+        if opaque:
+            hidden = [compiled.hidden_ids(list(opaque), are_stages)]
+            self._notes = [compiled.sentence(list(opaque))]
+        if choosing := choose_unseen(list(opaque.items())):
+            roles["hidden_choices"] = compiled.patterns(choosing, are_stages)
+            self._notes.append(compiled.sentence_on_choices(choosing))
         self._session.describe(
             description.model,
             description.data,
@@ -241,9 +247,6 @@ class Tracer:
             description.precision,
             [*description.untraced, *hidden, *untraced],
         )
-        roles = dict(description.roles)
-        if self._choose_unseen:
-            roles["hidden_choices"] = compiled.patterns(self._choose_unseen, layout.size("pp") > 1)
         self._sources = sources_of(sites)
         self._session.set_layout(
             layout.rank,
@@ -293,10 +296,8 @@ class Tracer:
             return False
         self._step = step
         self._called.clear()
-        if self._compiled:
-            step.note(compiled.sentence(self._compiled))
-        if self._choose_unseen:
-            step.note(compiled.sentence_on_choices(self._choose_unseen))
+        for note in self._notes:
+            step.note(note)
         for path, line in self._sources.items():
             step.source(path, line)
         self._hooks.install(self)

@@ -1,6 +1,5 @@
 // A candidate whose mean loss contradicts its own losses per token.
-#include "analysis/checks/loss_check.h"
-
+#include "analysis/checks/summary_checks.h"
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"

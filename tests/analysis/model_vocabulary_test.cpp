@@ -50,6 +50,11 @@ TEST(ModelVocabulary, FindsNumbersOfLayersAndWhatLiesBelowExperts) {
       usual.differ_in_number(Role::kLayers, "decoder.layers.1.mlp", "decoder.layers.3.mlp"));
   EXPECT_FALSE(
       usual.differ_in_number(Role::kLayers, "decoder.layers.1.mlp", "decoder.layers.3.norm"));
+  const TensorId first{.microbatch = 0, .path = "decoder.layers.1.mlp"};
+  const TensorId third{.microbatch = 0, .path = "decoder.layers.3.mlp"};
+  EXPECT_TRUE(usual.differ_in_number(Role::kLayers, first, third));
+  EXPECT_FALSE(usual.differ_in_number(
+      Role::kLayers, first, TensorId{.microbatch = 1, .path = "decoder.layers.3.mlp"}));
   EXPECT_TRUE(usual.is_below(Role::kExperts, "decoder.layers.1.mlp.experts.linear_fc1.weight"));
   EXPECT_FALSE(usual.is_below(Role::kExperts, "decoder.layers.1.mlp.experts"));
 }

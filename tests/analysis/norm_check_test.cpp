@@ -1,6 +1,5 @@
 // A candidate whose gradient norm contradicts its own main gradients.
-#include "analysis/checks/norm_check.h"
-
+#include "analysis/checks/summary_checks.h"
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"

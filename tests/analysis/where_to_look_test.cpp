@@ -1,10 +1,14 @@
+#include "analysis/causes/where_to_look.h"
+
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
+#include "trace/base/kind.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -56,6 +60,19 @@ class WhereToLook : public ::testing::Test {
     const Report report = diff(reference_.write(), candidate_.write());
     EXPECT_EQ(to_string(report.tensors.at(report.first_divergence.value()).id), wrong);
     return report.where_to_look;
+  }
+
+  // The sentence on a tensor of which nothing else is known.
+  static std::string sentence_on(const TensorId& id,
+                                 const std::vector<Check>& checks,
+                                 bool is_in_reference,
+                                 const Trace& candidate) {
+    std::vector<TensorVerdict> tensors(1);
+    tensors[0].id = id;
+    tensors[0].holders = {0, 1};
+    tensors[0].checks = checks;
+    tensors[0].is_in_reference = is_in_reference;
+    return where_to_look(tensors, 0, candidate);
   }
 
   TemporaryDirectory directory_;
@@ -161,6 +178,38 @@ TEST_F(WhereToLook, AnUpdatedParameterNamesItsMaster) {
 
 TEST_F(WhereToLook, TokensAccuseTheNumberingOfMicrobatches) {
   EXPECT_THAT(when_wrong("s0/m0/data/tokens/0"), HasSubstr("i * dp + dp_rank"));
+}
+
+TEST_F(WhereToLook, TheNumberingIsThatOfTheAxisWithSamples) {
+  reference_.manifest.roles = candidate_.manifest.roles = {{"data_parallel", "shard"}};
+  candidate_.set_axes({{"shard", 2}});
+  EXPECT_THAT(when_wrong("s0/m0/data/tokens/0"), HasSubstr("i * shard + shard_rank"));
+}
+
+// A field of a sentence that nobody fills in would show only where the sentence is needed.
+TEST_F(WhereToLook, AllSentencesCanBeFilledIn) {
+  candidate_.add_everywhere({"s0/m0/output/fc1/0", wavy(6)});
+  const Trace candidate = candidate_.write();
+  for (const KindTraits& traits : kKindTraits) {
+    for (const std::int64_t step : {0, 1}) {
+      const TensorId id{.step = step, .kind = traits.kind, .path = "fc1.weight"};
+      EXPECT_THAT(sentence_on(id, {}, true, candidate),
+                  AllOf(HasSubstr("check "), Not(HasSubstr("{"))));
+    }
+    for (int i = 1; i <= static_cast<int>(Symptom::kTooCoarse); ++i) {
+      const auto symptom = static_cast<Symptom>(i);
+      Check check =
+          failed(symptom == Symptom::kMissing ? Question::kPresence : Question::kStructure, "");
+      check.narrower = symptom;
+      for (const bool is_in_reference : {false, true}) {
+        EXPECT_THAT(
+            sentence_on(
+                {.kind = traits.kind, .path = "fc1.weight"}, {check}, is_in_reference, candidate),
+            AllOf(HasSubstr("check "), Not(HasSubstr("{"))))
+            << traits.name << ", " << name_of(symptom);
+      }
+    }
+  }
 }
 
 TEST_F(WhereToLook, ReplicasNameTheAxisOnWhichTheirRanksDiffer) {

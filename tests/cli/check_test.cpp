@@ -201,6 +201,7 @@ TEST_F(Check, ForcedPassThatFailsLeavesTheComparisonOfTheRunsThemselves) {
                     Not(HasSubstr("operators: "))));
   EXPECT_THAT(file("run/report.txt"), says_why);
   EXPECT_THAT(ttrace({"diff", "run"}).out, says_why);
+  EXPECT_THAT(file("run/report.json"), HasSubstr(R"("broken_off":["forced-wide"])"));
 }
 
 TEST_F(Check, GoldenPassIsTheReferenceInFp64FromTheReferencesParameters) {
@@ -427,9 +428,9 @@ TEST_F(Check, PassesGetTheirOwnVariablesAndTheUsersChoices) {
                                    "TTRACE_DIR=" + here + "/run/candidate",
                                    "TTRACE_REFERENCE=" + here + "/run/reference",
                                    "TTRACE_FILTER=output",
-                                   "OMPI_MCA_mca_base_env_list=MINE;TTRACE_FILTER;TTRACE_PASS;"
-                                   "TTRACE_START;TTRACE_STEPS;TTRACE_PRECISION;TTRACE_DIR;"
-                                   "TTRACE_REFERENCE"));
+                                   "OMPI_MCA_mca_base_env_list=MINE;TTRACE_FILTER;TTRACE_DIR;"
+                                   "TTRACE_PASS;TTRACE_PRECISION;TTRACE_REFERENCE;"
+                                   "TTRACE_START;TTRACE_STEPS"));
   EXPECT_THAT(file("run/logs/noise-1.log"),
               AllOf(HasSubstr("TTRACE_PASS=noise\n"),
                     HasSubstr("TTRACE_NOISE_SEED=1\n"),

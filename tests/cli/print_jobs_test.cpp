@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,12 +17,14 @@ using ::testing::Not;
 class PrintJobs : public CliTest {
  protected:
   // What bash makes of the script that these arguments of check print, or of some of its jobs.
-  [[nodiscard]] ProcessResult run_jobs(const std::vector<std::string>& jobs = {}) const {
+  [[nodiscard]] ProcessResult run_jobs(const std::vector<std::string>& jobs = {},
+                                       const std::map<std::string, std::string>& environment = {
+                                           {"TTRACE_CANDIDATE", "elsewhere"}}) const {
     ProcessOptions script = options({});
     script.arguments = {"/bin/bash", folder_ / "jobs.sh"};
     script.arguments.insert(script.arguments.end(), jobs.begin(), jobs.end());
     script.directory = "/";  // jobs start anywhere
-    script.environment = {{"TTRACE_CANDIDATE", "elsewhere"}};
+    script.environment = environment;
     return run_process(script);
   }
   void print(std::vector<std::string> arguments) const {
@@ -125,6 +128,21 @@ TEST_F(PrintJobs, UseAStoredReferenceAndItsRerun) {
                "-o",
                "run"});
   EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "run/reference"));
+}
+
+// A job once ran with a ring of another size than the check that it stands for.
+TEST_F(PrintJobs, KeepWhatTheUserSaysOfHowToTrace) {
+  print(check(trainer(), trainer()));
+  const std::map<std::string, std::string> variables{{"TTRACE_FILTER", "fc1"},
+                                                     {"TTRACE_LOG", "error"},
+                                                     {"TTRACE_NAMED", "1"},
+                                                     {"TTRACE_ON_ERROR", "raise"},
+                                                     {"TTRACE_RING_BYTES", "20000"},
+                                                     {"TTRACE_SYNC", "stream"}};
+  EXPECT_EQ(run_jobs({"reference"}, variables).exit_code, 0);
+  for (const auto& [name, value] : variables) {
+    EXPECT_THAT(file("run/logs/reference.log"), HasSubstr(name + "=" + value + "\n"));
+  }
 }
 
 TEST_F(PrintJobs, RunOneByOneAndStopAtAFailure) {

@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 class TimelineCliTest : public TraceCliTest {};
@@ -52,6 +53,18 @@ TEST_F(TimelineCliTest, PaintsTheReportThatItIsGiven) {
   EXPECT_THAT(file("timeline.json"), HasSubstr(R"("verdict":"within")"));
 }
 
+TEST_F(TimelineCliTest, ShowsTheStepsAndRanksThatAreAskedFor) {
+  write();
+  const ProcessResult all = ttrace({"timeline", "candidate", "-o", "all.json"});
+  const ProcessResult one =
+      ttrace({"timeline", "candidate", "-o", "one.json", "--steps", "0:1", "--ranks", "1-7"});
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_THAT(all.out, StartsWith("2 ranks, "));
+  EXPECT_THAT(one.out, StartsWith("1 rank, "));
+  EXPECT_THAT(file("one.json"), HasSubstr("rank 1 (tp 1)"));
+  EXPECT_THAT(file("one.json"), Not(HasSubstr("rank 0 (tp 0)")));
+}
+
 TEST_F(TimelineCliTest, RefusesWhatItCannotDo) {
   write();
   const auto refused = [&](std::vector<std::string> arguments) {
@@ -65,6 +78,10 @@ TEST_F(TimelineCliTest, RefusesWhatItCannotDo) {
   EXPECT_THAT(refused({"nowhere", "-o", "x.json"}), HasSubstr("there is no folder nowhere"));
   EXPECT_THAT(refused({"candidate", "-o", "x.json", "--report", "candidate/manifest.json"}),
               HasSubstr("candidate/manifest.json: this is no report of ttrace"));
+  for (const char* const range : {"--steps=1", "--ranks=2"}) {
+    EXPECT_THAT(refused({"candidate", "-o", "x.json", range}),
+                HasSubstr("--steps and --ranks leave nothing of candidate to show"));
+  }
   EXPECT_FALSE(std::filesystem::exists(folder_ / "x.json"));
   EXPECT_THAT(refused({"candidate", "-o", "candidate/manifest.json"}), HasSubstr("exists"));
 }

@@ -51,7 +51,7 @@ class Program:
     def lines_added(self) -> int:
         """Of the script and of the files of its folder that it imports by `from X import` or `import X`."""
         return sum(
-            bool(re.search(r"#\s*ttrace\b", line))
+            bool(re.search(r"(?<!`)#\s*ttrace\b", line))  # and no mention of the mark
             for path in _own_files(self.script)
             for line in path.read_text().splitlines()
         )

@@ -22,7 +22,7 @@ class Clean:
 
     @property
     def alarms(self) -> list[str]:
-        """Ids of findings that the program did not declare, and remarks on passes that failed; one line of the error
+        """Ids of findings that the program did not declare, and names of passes that failed; one line of the error
         where nothing was compared."""
         if self.outcome.report is None:
             return [(self.outcome.errors.strip().splitlines() or ["no report"])[-1]]

@@ -280,23 +280,23 @@ nlohmann::json scores(const std::vector<std::string>& arguments) {
   const Trace candidate = Trace::open(arguments[1]);
   const RenameMap truth = RenameMap::load(arguments[2]);
   const RenameMap proposal = RenameMap::load(arguments[3]);
-  const GuessSide ours(reference, Names::kReference);
-  const GuessSide theirs(candidate, Names::kCandidate);
+  const GuessSide ours(reference);
+  const GuessSide theirs(candidate);
   const MapScore score(ours, theirs, truth, proposal);
   nlohmann::json json = {{"right", 0},
                          {"asked", nlohmann::json::array()},
                          {"wrong", nlohmann::json::array()},
                          {"unsound", nlohmann::json::array()}};
-  for (const GuessSide* side : {&ours, &theirs}) {
-    for (const Unit& unit : side->units()) {
-      const std::string name = std::string(name_of(side->side())) + " " + to_string(unit.id);
-      const Score result = score.of(side->side(), unit);
+  for (const Names side : kBothNames) {
+    for (const Unit& unit : (side == Names::kReference ? ours : theirs).units()) {
+      const std::string name = std::string(name_of(side)) + " " + to_string(unit.id);
+      const Score result = score.of(side, unit);
       if (result == Score::kRight) {
         json["right"] = json["right"].get<int>() + 1;
       } else {
         json[result == Score::kAsked ? "asked" : "wrong"].push_back(name);
       }
-      if (!score.truth_is_sound(side->side(), unit)) {
+      if (!score.truth_is_sound(side, unit)) {
         json["unsound"].push_back(name);
       }
     }

@@ -8,8 +8,9 @@ import sys
 
 request = {"words": sys.argv[2:], "folder": os.getcwd(), "environment": dict(os.environ)}
 text = json.dumps(request).encode()
+os.chdir(os.path.dirname(sys.argv[1]))  # the path of a socket may have 107 characters only
 with socket.socket(socket.AF_UNIX) as server:
-    server.connect(sys.argv[1])
+    server.connect(os.path.basename(sys.argv[1]))
     socket.send_fds(server, [struct.pack("i", len(text))], [0, 1, 2])
     server.sendall(text)
     answer = server.recv(4)

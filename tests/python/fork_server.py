@@ -4,13 +4,17 @@ To import torch takes ten times as long as a training step of these tests, and e
 programs. Here they are forked from one process that imported it: each still is a process of its own, with
 its own arguments, environment, folder and files. Nothing of ours is imported before the fork.
 
-    python fork_server.py FILE [MODULE]...   serves the socket of that number until its standard input ends;
-                                             imports these modules as well
-    python -IS fork_client.py SOCKET ...     as `python ...`: SCRIPT or -m MODULE, and arguments
+    python fork_server.py SOCKET [MODULE]...  imports these modules as well, prints a line when it serves SOCKET,
+                                              and ends when its standard input ends
+    python fork_server.py start SOCKET        for several test files: returns once a server in the background serves SOCKET
+    python fork_server.py stop SOCKET         ends that server, which ends after ten idle minutes anyway
+    python -IS fork_client.py SOCKET ...      as `python ...`: SCRIPT or -m MODULE, and arguments
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
 import json
 import os
@@ -19,14 +23,22 @@ import selectors
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import types
+from pathlib import Path
 
 # What the examples and what they train with import, directly or not.
 PRELOADED = (
     "torch", "torch.distributed.run", "torch.distributed.tensor", "torch.distributed.fsdp",
     "torch.distributed.pipelining", "torch._inductor.compile_fx",
 )  # fmt: skip
+# What Inductor has compiled once is not compiled again, whichever test or process asks for it. Torch reads these when it is imported.
+ENVIRONMENT = {
+    "TORCHINDUCTOR_CACHE_DIR": str(Path(__file__).parents[2] / "build" / "inductor"),
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+}
+IDLE_SECONDS = 600
 
 
 def run(words: list[str]) -> None:
@@ -69,7 +81,10 @@ def become(request: dict, files: list[int]) -> None:
 
 
 class Server:
-    def __init__(self, listener: socket.socket):
+    """With `input_ends` it ends when standard input does, otherwise after idle minutes."""
+
+    def __init__(self, listener: socket.socket, input_ends: bool):
+        self._patience = None if input_ends else IDLE_SECONDS
         self._running: dict[int, socket.socket] = {}  # by process id: who is notified of its end
         self._listener = listener
         self._ended, wake = os.pipe()
@@ -80,12 +95,16 @@ class Server:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, self._start)
         self._selector.register(self._ended, selectors.EVENT_READ, self._reap)
-        self._selector.register(0, selectors.EVENT_READ, self._stop)
+        if input_ends:
+            self._selector.register(0, selectors.EVENT_READ, self._stop)
 
     def serve(self) -> list[str]:
         """Returns in forked processes only: what they are to run."""
         while True:
-            for key, _ in self._selector.select():
+            events = self._selector.select(self._patience)
+            if not events and not self._running:
+                self._stop(None)
+            for key, _ in events:
                 words = key.data(key.fileobj)
                 if words:
                     return words
@@ -93,6 +112,8 @@ class Server:
     def _start(self, _) -> list[str] | None:
         connection, _ = self._listener.accept()
         request, files = receive(connection)
+        if not request["words"]:
+            self._stop(None)
         process = os.fork()
         if process == 0:
             for other in (self._listener, connection, *self._running.values()):
@@ -126,8 +147,60 @@ class Server:
         os._exit(0)
 
 
-if __name__ == "__main__":
-    del sys.path[0]  # our own folder is none of the programs'
-    for module in (*PRELOADED, *sys.argv[2:]):
+def listener_at(path: str) -> socket.socket:
+    """Enters the socket's folder, because the path of a socket may have 107 characters only."""
+    os.chdir(os.path.dirname(path))
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.basename(path))
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(os.path.basename(path))
+    listener.listen(64)
+    return listener
+
+
+def serve(path: str, modules: list[str], input_ends: bool) -> list[str]:
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    for module in (*PRELOADED, *modules):
         importlib.import_module(module)
-    run(Server(socket.socket(fileno=int(sys.argv[1]))).serve())
+    # Otherwise every program would walk all that was imported when it ends, and so get a copy of that memory: a second of work.
+    gc.collect()
+    gc.freeze()
+    listener = listener_at(path)
+    print("serves", flush=True)
+    if not input_ends:  # nobody waits for the end of these
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(nothing, number)
+    return Server(listener, input_ends).serve()
+
+
+def start(path: str) -> None:
+    words = [sys.executable, __file__, "serve-until-idle", path]
+    server = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
+    if not server.stdout.readline():
+        sys.exit(f"the fork server ended with {server.wait()}")
+
+
+def stop(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+        client = Path(__file__).with_name("fork_client.py")
+        subprocess.run([sys.executable, "-IS", client, path], stderr=subprocess.DEVNULL, check=False)
+        os.unlink(path)
+
+
+def main() -> None:
+    del sys.path[0]  # our own folder is none of the programs'
+    match sys.argv[1:]:
+        case ["start", path]:
+            start(path)
+        case ["stop", path]:
+            stop(path)
+        case ["serve-until-idle", path]:
+            run(serve(path, [], input_ends=False))
+        case [path, *modules]:
+            run(serve(path, modules, input_ends=True))
+
+
+if __name__ == "__main__":
+    main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 import ttrace
-from conftest import HERE, PROGRAM, torchrun
+from conftest import HERE, PROGRAM, ROOT, torchrun
 from ttrace.imports.__main__ import run
+from ttrace.imports.names import KINDS
 
 numpy = pytest.importorskip("numpy")
 safetensors = pytest.importorskip("safetensors.torch")
@@ -679,6 +681,12 @@ def test_an_interpreter_without_package_or_library_is_named(tmp_path):
     message = refused_by_program(out, "safetensors", file, environment=environment)
     assert "needs the Python package safetensors" in message and "libfoo.so is missing" in message
     assert_holds(imported(out, "safetensors", file, by_program=True), {"s0/param/w/0": torch.ones(2)})
+
+
+def test_all_kinds_are_known_but_those_that_only_traced_runs_have():
+    named = re.findall(r'\.name = "(\w+)"', (ROOT / "trace" / "base" / "kind.h").read_text())
+    ours = ["collective_input", "collective_output", "operator", "operator_grad", "operators"]
+    assert sorted(named) == sorted([*KINDS, *ours])
 
 
 def test_precisions_follow_from_the_types(tmp_path):

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -209,17 +210,36 @@ def test_colours_switch(page):
     assert page.execute_script(paper) != before
 
 
-def grown(text: str, many: int) -> str:
-    """The page with its tensors repeated, in further micro-batches, until there are so many."""
+def edited(text: str, edit: Callable[[dict], None]) -> str:
+    """The page with other data."""
     start = text.index('id="report">') + len('id="report">')
     end = text.index("</script>", start)
     data = json.loads(text[start:end])
-    columns = data["tensors"]
-    own = len(columns["id"])
-    for name, values in columns.items():
-        columns[name] = [values[i % own] for i in range(many)]
-    columns["id"] = [re.sub(r"^s0/(m\d+/)?", f"s0/m{i // own}/", columns["id"][i]) for i in range(many)]
+    edit(data)
     return text[:start] + json.dumps(data) + text[end:]
+
+
+def test_the_operator_that_a_zoom_named_is_a_fact_of_the_first_divergence(browser, run, tmp_path):
+    # Symptom: the page never showed the operator that a zoom had named, because it read a field that no report has.
+    operator = {"name": "aten::mm", "module": "layers.0.mlp", "source": "model.py:88", "backward": False}
+    zoomed = tmp_path / "zoomed.html"
+    text = (run / "page.html").read_text()
+    zoomed.write_text(edited(text, lambda data: data["report"].update(zoom={"operator": operator})))
+    facts = opened(browser, zoomed).find_element(By.ID, "first-facts").text
+    assert "Operator" in facts and "aten::mm at model.py:88" in facts
+
+
+def grown(text: str, many: int) -> str:
+    """The page with its tensors repeated, in further micro-batches, until there are so many."""
+
+    def grow(data: dict) -> None:
+        columns = data["tensors"]
+        own = len(columns["id"])
+        for name, values in columns.items():
+            columns[name] = [values[i % own] for i in range(many)]
+        columns["id"] = [re.sub(r"^s0/(m\d+/)?", f"s0/m{i // own}/", columns["id"][i]) for i in range(many)]
+
+    return edited(text, grow)
 
 
 def test_a_hundred_thousand_tensors_scroll_sort_and_filter(browser, run, tmp_path):

@@ -58,8 +58,10 @@ void write_intro(std::ostream& out, const Ablation& ablation, const std::string&
   out << "# The ledger of limits\n\n"
          "Everything that widens a bound, exempts a tensor from a question, or is a constant of a "
          "bound has one row here. The rows stand in\n"
-         "[ledger.cpp](../analysis/bounds/ledger.cpp), and the code of every term asks whether its "
-         "row is in force. `ttrace diff RUN --without NAME`\n"
+         "[ledger_noise_rows.h](../analysis/bounds/ledger_noise_rows.h) and\n"
+         "[ledger_operator_rows.h](../analysis/bounds/ledger_operator_rows.h), and the code of "
+         "every "
+         "term asks whether its row is in force.\n`ttrace diff RUN --without NAME` "
          "judges a run as if a row did not exist. This page is what `"
       << command << "` wrote.\n\n"
       << "It judged " << counted(std::ssize(ablation.runs), "clean run")

@@ -155,8 +155,9 @@ void write_rounded_away(std::ostream& out, const Plan& plan, const Outcomes& out
   for (std::size_t i = 0; i < plan.series.size(); ++i) {
     for (const Point& point : outcomes.series[i].points) {
       if (point.changed < point.runs) {
-        out << (any ? "" : "\nRounded away, with every bit as in the clean run:\n\n") << "- "
-            << describe(plan.series[i]) << " at " << number(point.magnitude) << ": "
+        out << (any ? ""
+                    : "\nRounding removed these errors, so every bit is as in the clean run:\n\n")
+            << "- " << describe(plan.series[i]) << " at " << number(point.magnitude) << ": "
             << point.runs - point.changed << " of " << point.runs << " runs\n";
         any = true;
       }
@@ -285,35 +286,39 @@ std::string page_of(const Plan& plan,
   std::ostringstream out;
   out << "# How small an error is found\n\n"
       << "`megatron_mini --mutant` plants a relative error of a chosen size in one operator of one "
-         "layer, or in the optimizer; magnitudes are half decades.\nA figure is the smallest one "
-         "that is found in all of "
+         "layer, or in the optimizer; magnitudes are half decades.\nEach figure is the smallest "
+         "error found in all "
       << plan.seeds.size()
-      << " fresh batches, the worst over first, middle and last layer; a dash: not at any "
-         "magnitude, or\nthe clean runs raise an alarm as well, so that nobody could tell. A find "
-         "counts only at the mutant's own tensor: the first\ndivergence of the check (any tier) or "
-         "the first pair that fails a rule is that tensor, or the tier in question flags it. \"Its "
-         "operator\":\nthe gradient of the weight or of the input of the linear whose output is "
-         "mutated counts as well.\nLayout `"
+      << " fresh batches, for the worst of three layers (first, middle, last). A dash means that "
+         "no magnitude was\nfound, or that clean runs alarmed as well. A find counts only at the "
+         "mutant's own tensor: the first divergence of the check (any tier)\nor the first pair "
+         "that fails a rule is that tensor, or the tier in question flags it. For \"its "
+         "operator\", "
+         "the gradient of the weight or of the\ninput of the linear whose output is mutated counts "
+         "as well. The layout is `"
       << plan.layout << "`.\n\nMade by `" << command << "`: " << outcomes.runs
       << " runs of mutants and " << clean.runs << " clean ones in " << std::lround(outcomes.seconds)
       << " seconds.\n\n## Goals\n\n";
   write_keys(out, plan, outcomes);
   out << "\n## Who finds what\n\n"
-      << "Tiers of TTrace ([verdict.md](verdict.md)), then T2 alone, which is what `--no-forced` "
-         "leaves, then the rules that people use today\non the same traces.\n\n";
+      << "The table has the tiers of TTrace ([verdict.md](verdict.md)), then T2 alone, which is "
+         "what "
+         "`--no-forced` leaves, then the rules that\npeople use today on the same traces.\n\n";
   if (!plot.empty()) {
     out << "![smallest error found](" << plot << ")\n\n";
   }
   write_detectors(out, plan, outcomes);
   write_rounded_away(out, plan, outcomes);
   const CleanScore without_forced = clean_score(plan, outcomes, kWithoutForced);
-  out << "\n## False alarms\n\nClean runs that are flagged, of every mutant's batch and of other "
-         "batches and layouts. Runs that share a reference share its noise\npasses, so they are no "
-         "independent cases: a reference counts as one, and as an alarm where any of its runs "
-         "raises one.\n\n"
+  out << "\n## False alarms\n\nThese are the clean runs that raise an alarm, of every mutant's "
+         "batch "
+         "and of other batches and layouts. Runs that share a reference share\nits noise passes, "
+         "so "
+         "they are not independent: a reference counts as one case, and as an alarm if any of its "
+         "runs raises one.\n\n"
       << "- TTrace: " << alarms_text(clean)
       << ".\n- T2 alone, which is what `--no-forced` leaves: " << alarms_text(without_forced)
-      << ".\n\nEach cell: runs, then references and the bound of their rate.\n\n";
+      << ".\n\nEach cell has runs, then references and the bound of their rate.\n\n";
   write_alarms(out, plan, outcomes);
   const auto problems = problems_of(plan, outcomes);
   if (!problems.empty()) {

@@ -19,7 +19,8 @@ def run(script: str, root: Path, *arguments: str) -> subprocess.CompletedProcess
 @pytest.mark.parametrize(
     ("script", "path", "text", "offence"),
     [
-        ("layers", "hooks/a.h", '#include "analysis/b.h"\n', "layers: hooks/a.h:1 includes analysis/b.h"),
+        ("layers", "hooks/base/a.h", '#include "analysis/b.h"\n', "layers: hooks/base/a.h:1 includes "),
+        ("layers", "hooks/new/a.h", "", "layers: hooks/new is no room"),
         ("lengths", "trace/a.cpp", "\n" * 501, "lengths: trace/a.cpp has 501 lines"),
         ("naming", "trace/A.cpp", "", "naming: trace/A.cpp: A must be snake_case"),
         ("links", "docs/a.md", "[x](gone.md)\n", "links: docs/a.md:1 links to gone.md"),

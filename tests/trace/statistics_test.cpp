@@ -1,6 +1,7 @@
 #include "trace/sums/statistics.h"
 
-#include "trace/sums/statistics_dispatch.h"
+#include "instruction_sets.h"
+#include "trace/sums/statistics_kernel.h"
 
 #include <ttrace/error.h>
 
@@ -461,6 +462,14 @@ std::vector<double> telling_values(ElementType type, std::int64_t count, unsigne
     }
   }
   return values;
+}
+
+std::vector<const StatisticsKernel*> available_kernels() {
+  std::vector<const StatisticsKernel*> kernels;
+  for (const InstructionSet set : sets_of_this_processor()) {
+    kernels.push_back(fastest(&kBaselineKernel, &kAvx2Kernel, &kAvx512Kernel, set));
+  }
+  return kernels;
 }
 
 // `tensor` compared by every kernel from an address that is `shift` bytes off its alignment.

@@ -1,5 +1,7 @@
 #include "trace/file/value_figures.h"
 
+#include "instruction_sets.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,17 +12,6 @@
 
 namespace ttrace {
 namespace {
-
-std::vector<InstructionSet> sets_of_this_processor() {
-  std::vector<InstructionSet> sets;
-  for (const InstructionSet set :
-       {InstructionSet::kBaseline, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (set <= best_instruction_set()) {
-      sets.push_back(set);
-    }
-  }
-  return sets;
-}
 
 // Multiples of 1/8 up to 15, which bf16 holds as well as f32. `skip` bytes come first.
 std::vector<std::byte> encoded(ElementType type,

@@ -118,17 +118,22 @@ void publish(const std::string& file, const FileDescriptor& descriptor) {
   sync(opened.get(), folder);
 }
 
-void write_text_file(const std::string& file, std::string_view text) {
-  const FileDescriptor descriptor = open_temporary(file);
-  bool written = ::ftruncate(descriptor.get(), 0) == 0;
-  while (written && !text.empty()) {
-    const ssize_t count = ::write(descriptor.get(), text.data(), text.size());
+bool write_all(const FileDescriptor& out, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(out.get(), bytes.data(), bytes.size());
     if (count > 0) {
-      text.remove_prefix(static_cast<std::size_t>(count));
-    } else {
-      written = count < 0 && errno == EINTR;
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+    } else if (count == 0 || errno != EINTR) {
+      return false;
     }
   }
+  return true;
+}
+
+void write_text_file(const std::string& file, std::string_view text) {
+  const FileDescriptor descriptor = open_temporary(file);
+  const bool written = ::ftruncate(descriptor.get(), 0) == 0 &&
+                       write_all(descriptor, std::as_bytes(std::span(text)));
   TTRACE_CHECK(written,
                FormatError,
                temporary_name(file),

@@ -5,6 +5,8 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -45,6 +47,9 @@ class FileDescriptor {
 
 // Whether a process holds that lock on `path` itself, which means that its writer is alive.
 [[nodiscard]] bool is_being_written(const std::string& path);
+
+// Writes all of it. False where the storage refuses: errno says why.
+[[nodiscard]] bool write_all(const FileDescriptor& out, std::span<const std::byte> bytes);
 
 // Forces `file`.tmp, open as `descriptor`, to the disk and renames it to `file`. Throws
 // FormatError.

@@ -208,16 +208,14 @@ std::string_view name_of(ElementType type) {
 }
 
 ElementType parse_element_type(std::string_view name) {
-  for (std::size_t number = 0; number < kTypes.size(); ++number) {
-    if (kTypes[number].name == name) {
-      return static_cast<ElementType>(number);
-    }
-  }
-  TTRACE_THROW(FormatError,
+  const auto* const found = std::ranges::find(kTypes, name, &TypeInfo::name);
+  TTRACE_CHECK(found != kTypes.end(),
+               FormatError,
                "\"",
                name,
                "\" is not an element type; write f64, f32, f16, bf16, i64, i32, u8, bool, e4m3, "
                "e5m2 or e8m0");
+  return found->type;
 }
 
 bool is_floating(ElementType type) {

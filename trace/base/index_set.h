@@ -5,6 +5,7 @@
 
 #include <ttrace/export.h>
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,10 +17,7 @@ struct TTRACE_API Interval {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 
-  bool operator==(const Interval&) const = default;
-  bool operator<(const Interval& other) const {
-    return begin != other.begin ? begin < other.begin : end < other.end;
-  }
+  auto operator<=>(const Interval&) const = default;
 };
 
 // Ascending, neither overlapping nor touching, so that equal sets are equal values.

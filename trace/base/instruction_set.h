@@ -32,18 +32,13 @@ enum class InstructionSet : std::uint8_t { kBaseline, kAvx2, kAvx512 };  // slow
 // The fastest that this processor has.
 [[nodiscard]] TTRACE_API InstructionSet best_instruction_set();
 
-// Chooses among functions that do the same the one for the fastest instruction set.
+// Chooses among functions that do the same the one for the fastest instruction set, or for `set`.
 template <class Function>
-[[nodiscard]] Function* fastest(Function* baseline, Function* avx2, Function* avx512) {
-  switch (best_instruction_set()) {
-    case InstructionSet::kAvx512:
-      return avx512;
-    case InstructionSet::kAvx2:
-      return avx2;
-    case InstructionSet::kBaseline:
-      break;
-  }
-  return baseline;
+[[nodiscard]] Function* fastest(Function* baseline,
+                                Function* avx2,
+                                Function* avx512,
+                                InstructionSet set = best_instruction_set()) {
+  return set == InstructionSet::kAvx512 ? avx512 : set == InstructionSet::kAvx2 ? avx2 : baseline;
 }
 
 }  // namespace ttrace

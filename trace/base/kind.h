@@ -31,6 +31,7 @@ enum class KindFamily : std::uint8_t {
 struct KindTraits {
   Kind kind = Kind::kData;
   std::string_view name;
+  std::string_view field = "value";  // see annotation_field()
   KindFamily family = KindFamily::kData;
   bool holds_samples = false;       // its tensors may have a dimension of samples
   bool has_gradient_scale = false;  // is multiplied by the micro-batch's gradient scale
@@ -40,10 +41,14 @@ struct KindTraits {
 };
 
 inline constexpr std::array kKindTraits = {
-    KindTraits{
-        .kind = Kind::kData, .name = "data", .family = KindFamily::kData, .holds_samples = true},
+    KindTraits{.kind = Kind::kData,
+               .name = "data",
+               .field = "data",
+               .family = KindFamily::kData,
+               .holds_samples = true},
     KindTraits{.kind = Kind::kInput,
                .name = "input",
+               .field = "inputs",
                .family = KindFamily::kActivation,
                .holds_samples = true,
                .of_module_input = true},
@@ -53,11 +58,13 @@ inline constexpr std::array kKindTraits = {
                .holds_samples = true},
     KindTraits{.kind = Kind::kGradOutput,
                .name = "grad_output",
+               .field = "grad",
                .family = KindFamily::kActivationGradient,
                .holds_samples = true,
                .has_gradient_scale = true},
     KindTraits{.kind = Kind::kGradInput,
                .name = "grad_input",
+               .field = "input_grads",
                .family = KindFamily::kActivationGradient,
                .holds_samples = true,
                .has_gradient_scale = true,
@@ -65,6 +72,7 @@ inline constexpr std::array kKindTraits = {
     KindTraits{.kind = Kind::kParam, .name = "param", .family = KindFamily::kParameter},
     KindTraits{.kind = Kind::kParamGrad,
                .name = "param_grad",
+               .field = "grad",
                .family = KindFamily::kParameterGradient,
                .has_gradient_scale = true},
     KindTraits{.kind = Kind::kMainGrad,
@@ -94,18 +102,21 @@ inline constexpr std::array kKindTraits = {
     KindTraits{.kind = Kind::kScalar, .name = "scalar", .family = KindFamily::kScalar},
     KindTraits{.kind = Kind::kRouting,
                .name = "routing",
+               .field = "routing",
                .family = KindFamily::kRouting,
                .holds_samples = true},
     KindTraits{
         .kind = Kind::kMask, .name = "mask", .family = KindFamily::kData, .holds_samples = true},
     KindTraits{.kind = Kind::kScale,
                .name = "scale",
+               .field = "scales",
                .family = KindFamily::kQuantisation,
                .holds_samples = true},
     KindTraits{
         .kind = Kind::kAmaxHistory, .name = "amax_history", .family = KindFamily::kQuantisation},
     KindTraits{.kind = Kind::kOperand,
                .name = "operand",
+               .field = "operands",
                .family = KindFamily::kQuantisation,
                .holds_samples = true},
     KindTraits{.kind = Kind::kCollectiveInput,
@@ -202,6 +213,12 @@ static_assert([] {
 [[nodiscard]] constexpr bool is_placed(Kind kind) {
   return family_of(kind) != KindFamily::kScalar && family_of(kind) != KindFamily::kProgram &&
          kind != Kind::kAmaxHistory && !is_collective(kind);
+}
+
+// The key of an annotation's entry that says where a tensor of this kind lies. Empty: none does, or
+// the one of the tensor that the message is.
+[[nodiscard]] constexpr std::string_view annotation_field(Kind kind) {
+  return is_placed(kind) && !is_of_operator(kind) && !is_message(kind) ? traits_of(kind).field : "";
 }
 
 // The tensor of a product to which a scale, a history or an operand belongs: slot 0 is the input.

@@ -3,43 +3,31 @@
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 
 namespace ttrace {
 namespace {
 
-spdlog::level::level_enum to_spdlog(LogLevel level) {
-  switch (level) {
-    case LogLevel::kDebug:
-      return spdlog::level::debug;
-    case LogLevel::kInfo:
-      return spdlog::level::info;
-    case LogLevel::kWarning:
-      return spdlog::level::warn;
-    case LogLevel::kError:
-      break;
-  }
-  return spdlog::level::err;
-}
+struct Level {
+  LogLevel level;
+  std::string_view name;  // in TTRACE_LOG
+  spdlog::level::level_enum of_spdlog;
+};
 
-std::optional<LogLevel> parse_level(std::string_view name) {
-  if (name == "debug") {
-    return LogLevel::kDebug;
-  }
-  if (name == "info") {
-    return LogLevel::kInfo;
-  }
-  if (name == "warning") {
-    return LogLevel::kWarning;
-  }
-  if (name == "error") {
-    return LogLevel::kError;
-  }
-  return std::nullopt;
+// A row stands at its level's number.
+constexpr std::array kLevels = {Level{LogLevel::kDebug, "debug", spdlog::level::debug},
+                                Level{LogLevel::kInfo, "info", spdlog::level::info},
+                                Level{LogLevel::kWarning, "warning", spdlog::level::warn},
+                                Level{LogLevel::kError, "error", spdlog::level::err}};
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  return kLevels.at(static_cast<std::size_t>(level)).of_spdlog;
 }
 
 spdlog::logger* make_logger() {
@@ -51,8 +39,9 @@ spdlog::logger* make_logger() {
   logger->flush_on(spdlog::level::debug);
   logger->set_level(spdlog::level::warn);
   if (const char* wanted = std::getenv("TTRACE_LOG")) {
-    if (const auto level = parse_level(wanted)) {
-      logger->set_level(to_spdlog(*level));
+    const auto* const level = std::ranges::find(kLevels, std::string_view(wanted), &Level::name);
+    if (level != kLevels.end()) {
+      logger->set_level(level->of_spdlog);
     } else {
       logger->warn(
           "TTRACE_LOG is '{}'; set it to debug, info, warning or error; until then it means "

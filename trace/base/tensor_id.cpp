@@ -23,10 +23,13 @@ class IdParser {
 
   TensorId parse() {
     TensorId id;
-    id.step = number_after("s", take_part());
     std::string_view part = take_part();
-    if (!part.empty() && part.front() == 'm' && parse_integer(part.substr(1))) {
-      id.microbatch = number_after("m", part);
+    const std::optional<std::int64_t> step = parse_integer_after('s', part);
+    require(step.has_value(), "s and a number", part);
+    id.step = *step;
+    part = take_part();
+    if (const auto microbatch = parse_integer_after('m', part)) {
+      id.microbatch = *microbatch;
       part = take_part();
     }
     const std::optional<Kind> kind = find_kind(part);
@@ -47,13 +50,6 @@ class IdParser {
     const std::string_view part = rest_.substr(0, slash);
     rest_.remove_prefix(slash + 1);
     return part;
-  }
-
-  [[nodiscard]] std::int64_t number_after(std::string_view prefix, std::string_view part) const {
-    const std::optional<std::int64_t> number =
-        part.starts_with(prefix) ? parse_integer(part.substr(prefix.size())) : std::nullopt;
-    require(number.has_value(), prefix == "s" ? "s and a number" : "m and a number", part);
-    return *number;
   }
 
   // slot ["#" call] ["~"]

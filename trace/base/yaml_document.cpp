@@ -12,7 +12,7 @@
 namespace ttrace {
 namespace {
 
-std::string join(std::initializer_list<std::string_view> words) {
+std::string join(const std::vector<std::string_view>& words) {
   std::string text;
   for (const std::string_view word : words) {
     text.append(text.empty() ? "" : ", ").append(word);
@@ -42,14 +42,14 @@ void YamlDocument::require(bool condition, const YAML::Node& node, const std::st
 
 void YamlDocument::for_each(
     const YAML::Node& map,
-    std::initializer_list<std::string_view> known,
+    const std::vector<std::string_view>& known,
     const std::function<void(const std::string&, const YAML::Node&)>& visit) const {
   require(map.IsMap(), map, "`key: value` pairs are expected");
   std::set<std::string> seen;
   for (const auto& pair : map) {
     require(pair.first.IsScalar(), pair.first, "a key must be a plain word");
     const std::string& key = pair.first.Scalar();
-    require(known.size() == 0 || std::find(known.begin(), known.end(), key) != known.end(),
+    require(known.empty() || std::find(known.begin(), known.end(), key) != known.end(),
             pair.first,
             "unknown key \"" + key + "\"; known here: " + join(known));
     require(

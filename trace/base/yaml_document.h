@@ -4,9 +4,9 @@
 #pragma once
 
 #include <functional>
-#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace YAML {
 class Node;
@@ -27,7 +27,7 @@ class YamlDocument {
   // Calls `visit(key, value)` for the pairs of a map, refusing keys outside `known` (if any are
   // given) and repeated ones, which yaml-cpp lets pass.
   void for_each(const YAML::Node& map,
-                std::initializer_list<std::string_view> known,
+                const std::vector<std::string_view>& known,
                 const std::function<void(const std::string&, const YAML::Node&)>& visit) const;
 
  private:

@@ -10,11 +10,6 @@
 namespace ttrace {
 namespace {
 
-// "12" of "s12"; nothing if the part is something else.
-std::optional<std::int64_t> number_after(char letter, std::string_view part) {
-  return part.size() > 1 && part.front() == letter ? parse_integer(part.substr(1)) : std::nullopt;
-}
-
 // Up to the next `separator`, which is consumed.
 std::string_view take(std::string_view& rest, char separator) {
   const std::size_t end = std::min(rest.find(separator), rest.size());
@@ -41,9 +36,9 @@ std::string to_string(const ZoomTarget& target) {
 ZoomTarget parse_zoom_target(std::string_view text) {
   ZoomTarget target;
   std::string_view rest = text;
-  const auto step = number_after('s', take(rest, '/'));
+  const auto step = parse_integer_after('s', take(rest, '/'));
   std::string_view modules = rest;
-  if (const auto microbatch = number_after('m', take(rest, '/'))) {
+  if (const auto microbatch = parse_integer_after('m', take(rest, '/'))) {
     target.microbatch = *microbatch;
     modules = rest;
   }
@@ -66,11 +61,8 @@ std::string operator_path(std::string_view module, std::string_view name) {
   while (base.size() > 1 && base.back() == '_') {
     base.pop_back();
   }
-  const std::string allowed = "_-";
   for (char& c : base) {
-    const bool keeps = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
-                       allowed.find(c) != std::string::npos;
-    c = keeps ? c : '_';
+    c = is_canonical_path({&c, 1}) ? c : '_';
   }
   return std::string(module) + "." + base;
 }

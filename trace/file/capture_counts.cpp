@@ -1,6 +1,7 @@
 #include "trace/file/capture_counts.h"
 
 #include "trace/base/durable_file.h"
+#include "trace/base/parse_integer.h"
 
 #include <ttrace/error.h>
 
@@ -8,7 +9,6 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -31,14 +31,9 @@ TensorCount count_of(const json& value) {
 }
 
 std::int64_t step_of(const std::string& text) {
-  std::int64_t step = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
-  TTRACE_CHECK(error == std::errc() && end == text.data() + text.size(),
-               FormatError,
-               "'",
-               text,
-               "' is not a step");
-  return step;
+  const auto step = parse_number<std::int64_t>(text);
+  TTRACE_CHECK(step.has_value(), FormatError, "'", text, "' is not a step");
+  return *step;
 }
 
 CaptureCounts parse(const json& root) {

@@ -1,6 +1,7 @@
 #include "trace/file/code_lines.h"
 
-#include <charconv>
+#include "trace/base/parse_integer.h"
+
 #include <regex>
 
 namespace ttrace {
@@ -28,11 +29,9 @@ std::optional<CodePlace> place_in(std::string_view text) {
   if (colon == std::string_view::npos || colon == 0) {
     return std::nullopt;
   }
-  CodePlace place{std::string(text.substr(0, colon)), 0};
-  const char* const end = text.data() + text.size();
-  const auto [read, error] = std::from_chars(text.data() + colon + 1, end, place.line);
-  return error == std::errc() && read == end && place.line > 0 ? std::optional(place)
-                                                               : std::nullopt;
+  const auto line = parse_number<std::int64_t>(text.substr(colon + 1));
+  return line && *line > 0 ? std::optional(CodePlace{std::string(text.substr(0, colon)), *line})
+                           : std::nullopt;
 }
 
 void CodeLines::add(CodeRole role, const std::string& path, const std::string& text) {

@@ -148,12 +148,15 @@ json parse_file(const std::string& path) {
 void write_manifest(const std::string& directory, const Manifest& manifest) {
   // nlohmann's ordered_json keeps the order in which a person wants to read the keys.
   nlohmann::ordered_json root;
+  const auto add = [&root](const char* key, const auto& value) {
+    if (!value.empty()) {
+      root[key] = value;
+    }
+  };
   root["format"] = kFormatName;
   root["version"] = manifest.format_version;
   root["pass"] = manifest.pass;
-  if (!manifest.imported_from.empty()) {
-    root["imported_from"] = manifest.imported_from;
-  }
+  add("imported_from", manifest.imported_from);
   root["world_size"] = manifest.world_size;
   root["steps"] = manifest.steps;
   root["precision"] = manifest.precision;
@@ -161,21 +164,11 @@ void write_manifest(const std::string& directory, const Manifest& manifest) {
   root["model"] = manifest.model;
   root["data"] = manifest.data;
   root["versions"] = manifest.versions;
-  if (!manifest.numerics.empty()) {
-    root["numerics"] = manifest.numerics;
-  }
-  if (!manifest.untraced.empty()) {
-    root["untraced"] = manifest.untraced;
-  }
-  if (!manifest.roles.empty()) {
-    root["roles"] = manifest.roles;
-  }
-  if (!manifest.forced_routing.empty()) {
-    root["forced_routing"] = manifest.forced_routing;
-  }
-  if (!manifest.names.empty()) {
-    root["names"] = manifest.names;
-  }
+  add("numerics", manifest.numerics);
+  add("untraced", manifest.untraced);
+  add("roles", manifest.roles);
+  add("forced_routing", manifest.forced_routing);
+  add("names", manifest.names);
   // JSON cannot hold bytes that are not UTF-8; they become U+FFFD.
   write_text_file(
       manifest_file(directory),
@@ -196,9 +189,7 @@ Manifest read_manifest(const std::string& directory) {
                kFormatVersion,
                "); read it with that version");
   manifest.pass = reader.text("pass");
-  if (reader.has("imported_from")) {
-    manifest.imported_from = reader.text("imported_from");
-  }
+  manifest.imported_from = reader.has("imported_from") ? reader.text("imported_from") : "";
   manifest.world_size = reader.positive_integer("world_size");
   manifest.steps = reader.ascending_integers("steps");
   manifest.precision = reader.text("precision");
@@ -207,18 +198,10 @@ Manifest read_manifest(const std::string& directory) {
   manifest.data = reader.section("data");
   manifest.versions = reader.section("versions");
   manifest.untraced = reader.texts("untraced");
-  if (reader.has("numerics")) {
-    manifest.numerics = reader.section("numerics");
-  }
-  if (reader.has("roles")) {
-    manifest.roles = reader.section("roles");
-  }
-  if (reader.has("forced_routing")) {
-    manifest.forced_routing = reader.text("forced_routing");
-  }
-  if (reader.has("names")) {
-    manifest.names = reader.text("names");
-  }
+  manifest.numerics = reader.has("numerics") ? reader.section("numerics") : Section();
+  manifest.roles = reader.has("roles") ? reader.section("roles") : Section();
+  manifest.forced_routing = reader.has("forced_routing") ? reader.text("forced_routing") : "";
+  manifest.names = reader.has("names") ? reader.text("names") : "";
   return manifest;
 }
 

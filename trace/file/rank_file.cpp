@@ -265,7 +265,7 @@ std::vector<RoundedSum> read_sums(const Hdf5Input& file) {
                    squared,
                    ", which is impossible");
       sums.push_back({parse_tensor_id(table.text(row, sum_column::kId)),
-                      parse_element_type(std::string(table.text(row, sum_column::kDtype))),
+                      parse_element_type(table.text(row, sum_column::kDtype)),
                       static_cast<int>(addends),
                       is_unseen ? std::nullopt : std::optional(squared)});
     });

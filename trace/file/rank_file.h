@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ttrace {
@@ -48,6 +49,11 @@ class TTRACE_API RankFile {
   [[nodiscard]] const std::vector<Edge>& edges() const;  // in the order in which modules ran
   // The bytes of one of records(), in the mapping; valid as long as this object.
   [[nodiscard]] std::span<const std::byte> bytes(const Record& record) const;
+  // The same, of a record that holds text.
+  [[nodiscard]] std::string_view text(const Record& record) const {
+    const std::span<const std::byte> own = bytes(record);
+    return {reinterpret_cast<const char*>(own.data()), own.size()};
+  }
   // Whether the bytes still have the digest with which they were written.
   [[nodiscard]] bool intact(const Record& record) const;
   // Sets where records()[index] lies, in this object only. Requires: an undeclared record, whose

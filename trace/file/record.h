@@ -41,4 +41,7 @@ struct TTRACE_API Record {
 // Throws FormatError for a negative extent or a product beyond 63 bits.
 [[nodiscard]] TTRACE_API std::int64_t element_count(const std::vector<std::int64_t>& shape);
 
+// "4x128"; "scalar".
+[[nodiscard]] TTRACE_API std::string extents_text(const std::vector<std::int64_t>& shape);
+
 }  // namespace ttrace

@@ -7,6 +7,7 @@
 #include <ttrace/export.h>
 
 #include <cstdint>
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,13 @@ class TTRACE_API Trace {
   [[nodiscard]] const std::vector<StepTrace>& steps() const { return steps_; }
   // For RankFile::settle().
   [[nodiscard]] std::vector<StepTrace>& steps() { return steps_; }
+  // Every rank's file of every step.
+  [[nodiscard]] auto files() const {
+    return steps_ | std::views::transform(&StepTrace::ranks) | std::views::join;
+  }
+  [[nodiscard]] auto files() {
+    return steps_ | std::views::transform(&StepTrace::ranks) | std::views::join;
+  }
 
  private:
   std::string directory_;

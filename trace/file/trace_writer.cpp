@@ -25,14 +25,7 @@ namespace ttrace {
 namespace {
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
-  if (shape.empty()) {
-    return kScalarShape;
-  }
-  std::string text;
-  for (const std::int64_t extent : shape) {
-    text += (text.empty() ? "" : "x") + std::to_string(extent);
-  }
-  return text;
+  return shape.empty() ? kScalarShape : extents_text(shape);
 }
 
 // JSON cannot hold bytes that are not UTF-8; they become U+FFFD.
@@ -362,6 +355,16 @@ std::string failed_file(const std::string& directory, std::int64_t step, int ran
   return std::filesystem::path(step_file(directory, step, rank))
       .replace_extension(".failed")
       .string();
+}
+
+void require_free_folder(const std::string& directory) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  TTRACE_CHECK(!fs::exists(directory, error) ||
+                   (fs::is_directory(directory, error) && fs::is_empty(directory, error)),
+               UsageError,
+               directory,
+               " is not empty; choose another folder, or remove it");
 }
 
 }  // namespace ttrace

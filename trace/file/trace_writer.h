@@ -72,5 +72,7 @@ class TTRACE_API TraceWriter {
 [[nodiscard]] TTRACE_API std::string failed_file(const std::string& directory,
                                                  std::int64_t step,
                                                  int rank);
+// Throws UsageError where `directory` already holds something, or is no folder.
+TTRACE_API void require_free_folder(const std::string& directory);
 
 }  // namespace ttrace

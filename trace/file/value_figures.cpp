@@ -97,9 +97,7 @@ using Whole = BlockFigures(const std::byte*);
 
 template <template <std::size_t> class Format>
 Whole* function_of(InstructionSet set) {
-  return set == InstructionSet::kAvx512 ? in_avx512<Format>
-         : set == InstructionSet::kAvx2 ? in_avx2<Format>
-                                        : in_baseline<Format>;
+  return fastest<Whole>(in_baseline<Format>, in_avx2<Format>, in_avx512<Format>, set);
 }
 
 // For whole blocks of the two usual types; null for the others.

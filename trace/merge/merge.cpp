@@ -194,17 +194,11 @@ void extract(const Placement& placement, ElementType type, const void* logical, 
   const auto* const source = static_cast<const std::byte*>(logical);
   auto* const local = static_cast<std::byte*>(target);
   std::memset(local, 0, bytes);
-  const std::int64_t first = placement.flat ? placement.flat->first : 0;
-  const auto copy = [&](Offsets offsets, std::int64_t length) {
-    std::memcpy(local + to_bytes(offsets.local - first, type),
+  for_each_run(placement, [&](Offsets offsets, std::int64_t length) {
+    std::memcpy(local + to_bytes(offsets.local, type),
                 source + to_bytes(offsets.logical, type),
                 to_bytes(length, type));
-  };
-  if (placement.flat) {
-    for_each_run(placement.dims, *placement.flat, copy);
-  } else {
-    for_each_run(placement.dims, copy);
-  }
+  });
 }
 
 }  // namespace ttrace

@@ -47,6 +47,9 @@ struct TTRACE_API MergeResult {
   [[nodiscard]] bool has_tensor() const {
     return !bytes.empty() || (element_count(shape) == 0 && findings.empty());
   }
+  [[nodiscard]] std::string why_absent() const {
+    return findings.empty() ? "it has no values" : findings.front().message;
+  }
 };
 
 // Partial sums are added in double in the order of partial_index; scales are applied in double.

@@ -46,8 +46,7 @@ Routing read_routing(const Trace& trace) {
   for (const StepTrace& step : trace.steps()) {
     for (const RankFile& file : step.ranks) {
       for (const Record& record : file.records()) {
-        if (record.id.kind == Kind::kRouting && record.id.slot == kChoicesSlot &&
-            !record.id.recompute) {
+        if (is_choices(record.id) && !record.id.recompute) {
           shards[record.id].push_back({file.layout().rank, &record, file.bytes(record)});
         }
       }

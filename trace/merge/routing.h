@@ -18,6 +18,11 @@ namespace ttrace {
 inline constexpr int kChoicesSlot = 0;  // [..., k]: numbers of the chosen experts, best first
 inline constexpr int kMarginsSlot = 1;  // [...]: score of the k-th less that of the next
 
+// Whether a record holds choices of experts.
+[[nodiscard]] inline bool is_choices(const TensorId& id) {
+  return id.kind == Kind::kRouting && id.slot == kChoicesSlot;
+}
+
 // Whole logical choices of one router in one micro-batch, row-major.
 struct TTRACE_API Choices {
   std::vector<std::int64_t> shape;  // [..., k]

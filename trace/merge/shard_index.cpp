@@ -3,11 +3,9 @@
 namespace ttrace {
 
 ShardIndex::ShardIndex(const Trace& trace) {
-  for (const StepTrace& step : trace.steps()) {
-    for (const RankFile& file : step.ranks) {
-      for (const Record& record : file.records()) {
-        shards_[record.id].push_back({file.layout().rank, &record, file.bytes(record)});
-      }
+  for (const RankFile& file : trace.files()) {
+    for (const Record& record : file.records()) {
+      shards_[record.id].push_back({file.layout().rank, &record, file.bytes(record)});
     }
   }
 }

@@ -1,3 +1,4 @@
+#include "trace/base/annotation_field.h"
 #include "trace/base/kind.h"
 #include "trace/base/role.h"
 #include "trace/base/yaml_document.h"
@@ -8,6 +9,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace ttrace {
 namespace {
@@ -124,21 +126,20 @@ Annotations Annotations::parse(const std::string& text, const std::string& origi
     document.require(value > 0, node, "the size of \"" + name + "\" must be at least 1");
     annotations.size(name, value);
   };
+  std::vector<std::string_view> keys{"path"};
+  std::ranges::transform(kAnnotationFields, std::back_inserter(keys), &AnnotationField::name);
   const auto read_entry = [&](const YAML::Node& node) {
     Entry entry;
-    document.for_each(
-        node,
-        {"path", "value", "data", "grad", "inputs", "input_grads", "routing", "scales", "operands"},
-        [&](const std::string& key, const YAML::Node& value) {
-          if (key == "path") {
-            document.require(value.IsScalar() && is_pattern(value.Scalar()),
-                             value,
-                             "a path must consist of parts [A-Za-z0-9_-], * or ** joined by dots");
-            entry.path = value.Scalar();
-          } else {
-            entry.*field_of(key) = read_slots(document, value);
-          }
-        });
+    document.for_each(node, keys, [&](const std::string& key, const YAML::Node& value) {
+      if (key == "path") {
+        document.require(value.IsScalar() && is_pattern(value.Scalar()),
+                         value,
+                         "a path must consist of parts [A-Za-z0-9_-], * or ** joined by dots");
+        entry.path = value.Scalar();
+      } else {
+        entry.fields[key] = read_slots(document, value);
+      }
+    });
     document.require(!entry.path.empty(), node, "an entry of tensors needs a path");
     annotations.entries_.push_back(std::move(entry));
   };
@@ -229,8 +230,7 @@ Annotations& Annotations::derive(const std::string& path,
                                  std::string_view field,
                                  int slot,
                                  std::string_view dims) {
-  const auto member = field_of(field);
-  TTRACE_CHECK(member != nullptr && is_canonical_path(path) && slot >= 0,
+  TTRACE_CHECK(find_annotation_field(field) != nullptr && is_canonical_path(path) && slot >= 0,
                UsageError,
                "\"",
                field,
@@ -240,49 +240,27 @@ Annotations& Annotations::derive(const std::string& path,
                slot,
                ", cannot be derived; give a key of an annotation's entry such as \"value\", a "
                "path, and a slot of at least 0");
-  Slots& slots = derived_[path].*member;
+  Slots& slots = derived_[path][std::string(field)];
   const auto index = static_cast<std::size_t>(slot);
   slots.resize(std::max(slots.size(), index + 1));
   slots[index] = parse_dims(dims);
   return *this;
 }
 
-Annotations::Slots Annotations::Entry::*Annotations::field_of(std::string_view name) {
-  return name == "value"         ? &Entry::value
-         : name == "data"        ? &Entry::data
-         : name == "grad"        ? &Entry::grad
-         : name == "inputs"      ? &Entry::inputs
-         : name == "input_grads" ? &Entry::input_grads
-         : name == "routing"     ? &Entry::routing
-         : name == "scales"      ? &Entry::scales
-         : name == "operands"    ? &Entry::operands
-                                 : nullptr;
-}
-
-std::optional<DimsSpec> Annotations::find_in(const Entry& entry, Kind kind, int slot) {
-  const Slots* slots = &entry.value;
-  const bool has_grad = !entry.grad.empty();
-  if (kind == Kind::kData && !entry.data.empty()) {
-    slots = &entry.data;
-  } else if (kind == Kind::kScale) {
-    slots = &entry.scales;
-  } else if (kind == Kind::kOperand) {
-    slots = &entry.operands;
-  } else if (kind == Kind::kInput || (kind == Kind::kGradInput && entry.input_grads.empty())) {
-    slots = &entry.inputs;
-  } else if (kind == Kind::kGradInput) {
-    slots = &entry.input_grads;
-  } else if (kind == Kind::kRouting && !entry.routing.empty()) {
-    slots = &entry.routing;
-  } else if (has_grad && (kind == Kind::kGradOutput || kind == Kind::kParamGrad)) {
-    slots = &entry.grad;
-  } else if (kind == Kind::kSent || kind == Kind::kReceived) {
+std::optional<DimsSpec> Annotations::find_in(const Fields& fields, Kind kind, int slot) {
+  std::string_view name = annotation_field(kind);
+  if (is_message(kind)) {
     // Slot 0 is a module's first output, slot 1 its gradient.
-    slots = slot == 1 && has_grad ? &entry.grad : &entry.value;
+    name = slot == 1 ? "grad" : "value";
     slot = 0;
   }
+  auto slots = fields.find(name);
+  if (slots == fields.end()) {
+    slots = fields.find(find_annotation_field(name)->otherwise);
+  }
   const auto index = static_cast<std::size_t>(slot);
-  return index < slots->size() ? (*slots)[index] : std::nullopt;
+  return slots != fields.end() && index < slots->second.size() ? slots->second[index]
+                                                               : std::nullopt;
 }
 
 std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, int slot) const {
@@ -294,7 +272,7 @@ std::optional<DimsSpec> Annotations::find(Kind kind, const std::string& path, in
     return path_matches(candidate.path, path);
   });
   if (entry != entries_.end()) {
-    dims = find_in(*entry, kind, slot);
+    dims = find_in(entry->fields, kind, slot);
   }
   const auto derived = derived_.find(path);
   if (!dims && derived != derived_.end()) {

@@ -99,4 +99,17 @@ void for_each_run(std::span<const DimPlacement> dims, FlatRange range, const Vis
   }
 }
 
+// The same of all that a rank holds, from whose first element local offsets count.
+template <class Visit>
+void for_each_run(const Placement& placement, const Visit& visit) {
+  if (!placement.flat) {
+    for_each_run(placement.dims, visit);
+    return;
+  }
+  const std::int64_t first = placement.flat->first;
+  for_each_run(placement.dims, *placement.flat, [&](Offsets offsets, std::int64_t length) {
+    visit(Offsets{offsets.local - first, offsets.logical}, length);
+  });
+}
+
 }  // namespace ttrace

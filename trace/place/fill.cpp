@@ -8,13 +8,17 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
-#include <vector>
 
 namespace ttrace {
 namespace {
+
+// Values converted at a time.
+constexpr std::int64_t kBlock = 1024;
 
 // Every (path, seed) has a splitmix64 sequence of its own, whose element `index` is found directly.
 std::uint64_t stream_of(std::string_view path, std::uint64_t seed) {
@@ -58,34 +62,6 @@ void check_rule(std::string_view path, const FillRule& rule) {
                  value,
                  ", which BF16 cannot hold; use a larger exponent or a smaller range");
   }
-}
-
-std::uint64_t position(const std::vector<std::int64_t>& start,
-                       const std::vector<std::int64_t>& shape) {
-  std::uint64_t result = 0;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    result = result * static_cast<std::uint64_t>(shape[i]) + static_cast<std::uint64_t>(start[i]);
-  }
-  return result;
-}
-
-// Advances the row within a rectangle, all dimensions but the last. False after the last row.
-bool next_row(std::vector<std::int64_t>& row, const std::vector<std::int64_t>& extent) {
-  for (std::size_t left = extent.size(); left > 1; --left) {
-    const std::size_t dim = left - 2;
-    if (++row[dim] < extent[dim]) {
-      return true;
-    }
-    row[dim] = 0;
-  }
-  return false;
-}
-
-std::vector<std::int64_t> sum(std::vector<std::int64_t> a, const std::vector<std::int64_t>& b) {
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    a[i] += b[i];
-  }
-  return a;
 }
 
 }  // namespace
@@ -133,38 +109,27 @@ void fill(std::string_view path,
                "\"; start values must be neither partial sums nor scaled");
   check_rule(path, rule);
   const std::uint64_t stream = stream_of(path, seed);
-  std::vector<std::int64_t> local_shape;  // that the boxes speak of
-  for (const DimPlacement& dim : placement.dims) {
-    local_shape.push_back(dim.local_size);
-  }
-  const auto first = static_cast<std::uint64_t>(placement.flat ? placement.flat->first : 0);
-  const std::vector<std::int64_t> logical_shape = placement.logical_shape();
-  const std::size_t bytes_each = element_size(type);
-  std::uint64_t elements = 1;
-  for (const std::int64_t size : placement.local_shape()) {
-    elements *= static_cast<std::uint64_t>(size);
-  }
+  const std::int64_t elements =
+      placement.flat ? placement.flat->count : local_elements(placement.dims);
   if (elements == 0) {
     return;  // `target` may be null
   }
   auto* const bytes = static_cast<std::byte*>(target);
-  std::memset(bytes, 0, elements * bytes_each);  // zero in every floating type
-
-  std::vector<double> values;
-  for (const Rectangle& box : rectangles(placement)) {
-    values.resize(box.extent.empty() ? 1 : static_cast<std::size_t>(box.extent.back()));
-    std::vector<std::int64_t> row(box.extent.size(), 0);
-    do {
-      const std::uint64_t index = position(sum(box.logical_start, row), logical_shape);
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        values[i] = value_at(stream, index + i, rule);
+  const auto bytes_of = [type](std::int64_t count) {
+    return static_cast<std::size_t>(count) * element_size(type);
+  };
+  std::memset(bytes, 0, bytes_of(elements));  // zero in every floating type
+  std::array<double, kBlock> values{};
+  for_each_run(placement, [&](Offsets offsets, std::int64_t length) {
+    for (std::int64_t done = 0; done < length; done += kBlock) {
+      const std::int64_t count = std::min(kBlock, length - done);
+      for (std::int64_t i = 0; i < count; ++i) {
+        values[static_cast<std::size_t>(i)] =
+            value_at(stream, static_cast<std::uint64_t>(offsets.logical + done + i), rule);
       }
-      from_double(type,
-                  values.data(),
-                  static_cast<std::int64_t>(values.size()),
-                  bytes + (position(sum(box.local_start, row), local_shape) - first) * bytes_each);
-    } while (next_row(row, box.extent));
-  }
+      from_double(type, values.data(), count, bytes + bytes_of(offsets.local + done));
+    }
+  });
 }
 
 }  // namespace ttrace

@@ -1,4 +1,5 @@
 #include "trace/base/parse_integer.h"
+#include "trace/base/split.h"
 
 #include <ttrace/error.h>
 #include <ttrace/placement.h>
@@ -82,13 +83,10 @@ void validate_dim(const DimPlacement& dim, std::size_t number) {
 
 // The same as whole_dim(dim.logical_size), without building that.
 bool is_whole_dim(const DimPlacement& dim) {
-  if (dim.sparse) {
-    return false;
-  }
-  if (dim.local_size != dim.logical_size || dim.logical_size == 0) {
-    return dim == whole_dim(dim.logical_size);
-  }
-  return dim.segments.size() == 1 && dim.segments.front() == Segment{0, 0, dim.logical_size};
+  const Segment all{0, 0, dim.logical_size};
+  return !dim.sparse && dim.local_size == dim.logical_size &&
+         (dim.logical_size == 0 ? dim.segments.empty()
+                                : dim.segments.size() == 1 && dim.segments.front() == all);
 }
 
 // A range cannot exceed what 64 bits can count.
@@ -161,19 +159,6 @@ std::string hexadecimal(double value) {
   return (std::signbit(value) ? "-0x" : "0x") + std::string(digits, end);
 }
 
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  parts.reserve(static_cast<std::size_t>(std::count(text.begin(), text.end(), separator)) + 1);
-  while (true) {
-    const std::size_t at = text.find(separator);
-    parts.push_back(text.substr(0, at));
-    if (at == std::string_view::npos) {
-      return parts;
-    }
-    text.remove_prefix(at + 1);
-  }
-}
-
 // The beginning of a text that may have thousands of rows.
 std::string quoted(std::string_view text) {
   constexpr std::size_t kMostQuoted = 256;
@@ -188,7 +173,7 @@ class PlacementParser {
   Placement parse() {
     Placement placement;
     bool dims_over = false;
-    const std::vector<std::string_view> words = split(text_, ' ');
+    const std::vector<std::string_view> words = split_at(text_, ' ');
     placement.dims.reserve(words.size());
     for (std::size_t i = 0; i < words.size(); ++i) {
       word_ = words[i];
@@ -241,8 +226,8 @@ class PlacementParser {
     if (list.empty()) {
       return dim;
     }
-    for (const std::string_view item : split(list, ',')) {
-      const std::vector<std::string_view> fields = split(item, '+');
+    for (const std::string_view item : split_at(list, ',')) {
+      const std::vector<std::string_view> fields = split_at(item, '+');
       require(fields.size() == 3, "local+logical+extent");
       dim.segments.push_back({number(fields[0]), number(fields[1]), number(fields[2])});
     }
@@ -262,7 +247,7 @@ class PlacementParser {
 
   // first+count
   [[nodiscard]] FlatRange parse_flat(std::string_view value) const {
-    const std::vector<std::string_view> fields = split(value, '+');
+    const std::vector<std::string_view> fields = split_at(value, '+');
     require(fields.size() == 2, "flat=first+count");
     return {number(fields[0]), number(fields[1])};
   }
@@ -272,11 +257,9 @@ class PlacementParser {
     value.remove_prefix(negative ? 1 : 0);
     require(value.starts_with("0x"), "a hexadecimal number such as 0x1p-1");
     value.remove_prefix(2);
-    double scale = 0.0;
-    const char* const last = value.data() + value.size();
-    const auto [end, error] = std::from_chars(value.data(), last, scale, std::chars_format::hex);
-    require(error == std::errc() && end == last, "a hexadecimal number such as 0x1p-1");
-    return negative ? -scale : scale;
+    const auto scale = parse_number<double>(value, std::chars_format::hex);
+    require(scale.has_value(), "a hexadecimal number such as 0x1p-1");
+    return negative ? -*scale : *scale;
   }
 
   [[nodiscard]] int small_number(std::string_view digits) const {

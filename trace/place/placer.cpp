@@ -1,5 +1,6 @@
 // Computes a placement from dims and a local shape.
 #include "trace/base/index_set.h"
+#include "trace/place/boxes.h"
 
 #include <ttrace/dims.h>
 #include <ttrace/error.h>
@@ -12,14 +13,6 @@ namespace {
 
 // Logical indices in the order in which a rank holds them, which need not be ascending.
 using Ranges = std::vector<Interval>;
-
-std::int64_t length_of(const Ranges& ranges) {
-  std::int64_t length = 0;
-  for (const Interval& range : ranges) {
-    length += range.end - range.begin;
-  }
-  return length;
-}
 
 // Appends what lies at positions [begin, end) of the list.
 void append_positions(const Ranges& from, std::int64_t begin, std::int64_t end, Ranges& to) {
@@ -38,7 +31,7 @@ void append_positions(const Ranges& from, std::int64_t begin, std::int64_t end, 
 Ranges cut(const Ranges& ranges, Sharding sharding, std::int64_t size, std::int64_t coordinate) {
   const bool zigzag = sharding == Sharding::kZigzag;
   const std::int64_t chunks = zigzag ? 2 * size : size;
-  const std::int64_t length = length_of(ranges);
+  const std::int64_t length = size_of(ranges);
   const std::int64_t chunk = length / chunks + (length % chunks == 0 ? 0 : 1);
   Ranges result;
   append_positions(ranges, coordinate * chunk, (coordinate + 1) * chunk, result);
@@ -79,18 +72,13 @@ bool can_fuse(const DimPlacement& slow, const DimPlacement& fast) {
   return pieces == 0 || elements <= kMostSegments / pieces;
 }
 
-bool is_whole(const DimPlacement& dim) {
-  return dim.local_size == dim.logical_size && dim.segments.size() == 1 &&
-         dim.segments.front() == Segment{0, 0, dim.logical_size};
-}
-
 // The dimension whose slow factor is placed as `slow` and whose fast one as `fast`.
 DimPlacement fuse(const DimPlacement& slow, const DimPlacement& fast) {
   DimPlacement fused{slow.local_size * fast.local_size, slow.logical_size * fast.logical_size, {}};
   if (fast.segments.empty()) {
     return fused;
   }
-  const bool fast_is_whole = is_whole(fast);
+  const bool fast_is_whole = is_identity(fast);
   for (const Segment& outer : slow.segments) {
     if (fast_is_whole) {
       append_segment({outer.local * fast.local_size,
@@ -209,11 +197,11 @@ class Placer {
   // of one size, which together may exceed the logical size; then the rest is padding.
   DimPlacement place_factor(const DimFactor& factor, std::int64_t local, std::int64_t logical) {
     Ranges ranges = share_of(logical, factor);
-    const std::int64_t expected = length_of(ranges);
+    const std::int64_t expected = size_of(ranges);
     if (expected != local) {
       const std::int64_t padded = multiply(local, ranks_cutting(factor));
       ranges = share_of(padded, factor);
-      if (padded < logical || length_of(ranges) != local) {
+      if (padded < logical || size_of(ranges) != local) {
         fail_size(factor, local, logical, expected);
       }
     }
@@ -259,7 +247,7 @@ class Placer {
     std::int64_t others = 1;
     for (std::size_t i = 0; i < factors.size(); ++i) {
       if (i != free) {
-        locals[i] = length_of(share_of(*given_size(factors[i]), factors[i]));
+        locals[i] = size_of(share_of(*given_size(factors[i]), factors[i]));
         others = multiply(others, locals[i]);
       }
     }
@@ -276,7 +264,7 @@ class Placer {
                  "; correct a size in the word or under sizes");
     const std::int64_t rest = others == 0 ? 0 : local / others;
     const std::optional<std::int64_t> given = given_size(factors[free]);
-    locals[free] = others == 0 && given ? length_of(share_of(*given, factors[free])) : rest;
+    locals[free] = others == 0 && given ? size_of(share_of(*given, factors[free])) : rest;
 
     DimPlacement placed{1, 1, {{0, 0, 1}}};
     for (std::size_t i = 0; i < factors.size(); ++i) {
@@ -290,7 +278,7 @@ class Placer {
   [[nodiscard]] DimPlacement join(const DimPlacement& slow, const DimPlacement& fast) const {
     static_cast<void>(multiply(slow.local_size, fast.local_size));
     static_cast<void>(multiply(slow.logical_size, fast.logical_size));
-    TTRACE_CHECK(is_whole(fast) || can_fuse(slow, fast),
+    TTRACE_CHECK(is_identity(fast) || can_fuse(slow, fast),
                  UsageError,
                  where(),
                  " falls into more than ",

@@ -1,7 +1,8 @@
 #include "trace/sums/statistics.h"
 
+#include "trace/base/instruction_set.h"
 #include "trace/kernels/compare_pairs.h"
-#include "trace/sums/statistics_dispatch.h"
+#include "trace/sums/statistics_kernel.h"
 
 #include <ttrace/error.h>
 
@@ -322,8 +323,9 @@ Statistics compare(ElementType reference_type,
                    const void* candidate,
                    std::int64_t count,
                    std::int64_t first) {
-  static const std::vector<const StatisticsKernel*> kernels = available_kernels();
-  return compare_with(*kernels.back(),
+  static const StatisticsKernel* const kernel =
+      fastest(&kBaselineKernel, &kAvx2Kernel, &kAvx512Kernel);
+  return compare_with(*kernel,
                       {reference_type, static_cast<const std::byte*>(reference)},
                       {candidate_type, static_cast<const std::byte*>(candidate)},
                       count,

@@ -1,14 +1,12 @@
 #include "analysis/causes/common/addends.h"
 
 #include "analysis/causes/common/factors.h"
-#include "analysis/causes/common/modules.h"
 #include "analysis/findings/wording.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <set>
 
 namespace ttrace {
@@ -26,11 +24,6 @@ bool is_near(const Fit& fit, std::size_t addend, double meaning) {
 bool is_absent(const Fit& fit, std::size_t addend) {
   return is_near(fit, addend, 0.0) && std::abs(fit.coefficients[addend]) <=
                                           std::max(kShownAsZero, 10.0 * fit.deviations[addend]);
-}
-
-bool is_clear(const RankFit& rank) {
-  constexpr double kClear = 0.15;
-  return std::ranges::max(rank.fit.deviations) < kClear;
 }
 
 // "rank 3", "ranks 0 and 2", "ranks 0-3 and 6"
@@ -254,7 +247,8 @@ std::optional<RankFit> fit_rank(int rank,
 Hypotheses read_coefficients(const Evidence& evidence,
                              std::span<const Addend> addends,
                              std::span<const RankFit> ranks) {
-  if (ranks.empty() || !std::ranges::all_of(ranks, is_clear)) {
+  constexpr double kUnclear = 0.15;  // deviation of a coefficient
+  if (ranks.empty() || largest_deviation(ranks) >= kUnclear) {
     return {};
   }
   if (auto found = missing_reduction(evidence, addends, ranks)) {

@@ -8,6 +8,7 @@
 #include "analysis/causes/common/hypothesis.h"
 #include "analysis/causes/common/least_squares.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -23,9 +24,11 @@ struct Addend {
   std::int64_t microbatch = kNoMicrobatch;  // where it belongs to one
 };
 
+inline constexpr std::size_t kMostAddends = 64;  // that are fitted at once
+
 struct AddendColumns {
   std::vector<Addend> list;
-  std::vector<Values> values;  // logical, in the order of the list
+  std::vector<std::vector<double>> columns;  // in the same order, of the whole sum's shape
 };
 
 // The coefficients fitted to what one rank holds.

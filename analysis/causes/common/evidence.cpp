@@ -86,12 +86,6 @@ const Match* Evidence::find(const TensorId& id) const {
   return found == by_id_.end() ? nullptr : found->second;
 }
 
-const Match* Evidence::with_kind(Kind kind) const {
-  TensorId id = finding_.id;
-  id.kind = kind;
-  return find(id);
-}
-
 std::optional<Values> Evidence::value(const Match* match, WhichRun run) {
   return match == nullptr
              ? std::nullopt
@@ -180,11 +174,36 @@ int Evidence::microbatches() const {
 }
 
 const Match* Evidence::data(Role role, std::int64_t microbatch) const {
-  const auto found = std::ranges::find_if(matches_, [&](const Match& match) {
-    return match.id.kind == Kind::kData && match.id.step == finding_.id.step &&
-           match.id.microbatch == microbatch && vocabulary_.is(role, match.id.path);
-  });
-  return found == matches_.end() ? nullptr : &*found;
+  for (const Match& match : records(Kind::kData)) {
+    if (match.id.microbatch == microbatch && vocabulary_.is(role, match.id.path)) {
+      return &match;
+    }
+  }
+  return nullptr;
+}
+
+std::optional<std::vector<double>> Evidence::data_by_row(
+    Role role, std::int64_t microbatch, std::span<const std::int64_t> shape) const {
+  auto values = reference(data(role, microbatch));
+  if (!values || shape.size() < 2 || values->shape.size() != 2) {
+    return std::nullopt;
+  }
+  // Activations are [s, b, h] where data are [b, s]; losses may have either order.
+  const bool is_turned = values->shape[0] == shape[1] && values->shape[1] == shape[0];
+  const bool is_straight = values->shape[0] == shape[0] && values->shape[1] == shape[1];
+  if (is_straight && !(is_turned && shape.size() > 2)) {
+    return std::move(values->data);
+  }
+  if (!is_turned) {
+    return std::nullopt;
+  }
+  std::vector<double> turned(values->data.size());
+  const auto rows = static_cast<std::size_t>(shape[0]);
+  const auto samples = static_cast<std::size_t>(shape[1]);
+  for (std::size_t i = 0; i < turned.size(); ++i) {
+    turned[i] = values->data[i % samples * rows + i / samples];
+  }
+  return turned;
 }
 
 std::optional<double> Evidence::model_number(std::string_view key) const {

@@ -6,6 +6,7 @@
 
 #include "analysis/align/matching.h"
 #include "analysis/align/model_vocabulary.h"
+#include "analysis/align/module_path.h"
 #include "analysis/align/producers.h"
 #include "analysis/align/values.h"
 #include "analysis/findings/report.h"
@@ -18,6 +19,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -82,11 +84,17 @@ class Evidence {
   [[nodiscard]] bool copies_differ() const { return ttrace::copies_differ(*match_); }
   // Null where neither side recorded it.
   [[nodiscard]] const Match* find(const TensorId& id) const;
-  // All of the finding's step, in the reference's order.
+  // All records that there are to look at, of every step, in the reference's order.
   [[nodiscard]] std::span<const Match> matches() const { return matches_; }
+  // Those of the finding's step that have this kind.
+  [[nodiscard]] auto records(Kind kind) const {
+    return matches_ | std::views::filter([this, kind](const Match& match) {
+             return match.id.step == finding_.id.step && match.id.kind == kind;
+           });
+  }
 
   // The record of the finding's place that has another kind.
-  [[nodiscard]] const Match* with_kind(Kind kind) const;
+  [[nodiscard]] const Match* with_kind(Kind kind) const { return find(as_kind(finding_.id, kind)); }
 
   // Logical tensors; nothing where there is no such record, where it is not whole, or where NaN and
   // Inf are in it.
@@ -125,6 +133,10 @@ class Evidence {
   [[nodiscard]] const ModelVocabulary& vocabulary() const { return vocabulary_; }
   // What the finding's step has of this role, `microbatch` of the data; null where there is none.
   [[nodiscard]] const Match* data(Role role, std::int64_t microbatch) const;
+  // What the reference's data have, [b, s] or [s, b], by row of a tensor of `shape`, [s, b, ...];
+  // nothing where that has another size.
+  [[nodiscard]] std::optional<std::vector<double>> data_by_row(
+      Role role, std::int64_t microbatch, std::span<const std::int64_t> shape) const;
   // What the programs say of their model; see model_numbers.h.
   [[nodiscard]] std::optional<double> model_number(std::string_view key) const;
 

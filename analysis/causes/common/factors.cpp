@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <limits>
 #include <utility>
 
@@ -24,11 +23,9 @@ struct Tokens {
 };
 
 Tokens tokens_of(const Evidence& evidence) {
-  const TensorId& finding = evidence.finding().id;
   Tokens tokens;
-  for (const Match& match : evidence.matches()) {
-    if (match.id.step != finding.step || match.id.kind != Kind::kData ||
-        !evidence.vocabulary().is(Role::kLossMask, match.id.path)) {
+  for (const Match& match : evidence.records(Kind::kData)) {
+    if (!evidence.vocabulary().is(Role::kLossMask, match.id.path)) {
       continue;
     }
     if (const auto mask = evidence.reference(&match)) {
@@ -37,7 +34,7 @@ Tokens tokens_of(const Evidence& evidence) {
       tokens.all += static_cast<double>(mask->data.size());
       tokens.counted += counted;
       tokens.batches += 1.0;
-      tokens.own = match.id.microbatch == finding.microbatch ? counted : tokens.own;
+      tokens.own = match.id.microbatch == evidence.finding().id.microbatch ? counted : tokens.own;
     }
   }
   return tokens;
@@ -136,14 +133,18 @@ std::string explain_factor(const Evidence& evidence, double value, double deviat
          (meaning.empty() ? "" : " = " + meaning);
 }
 
+bool has_meaning(const Evidence& evidence, double value, double deviation) {
+  return std::abs(value) >= kZero && !meaning_of(evidence, value, deviation).empty();
+}
+
 double bits_of_factor(const Evidence& evidence, double value, double deviation) {
   if (std::abs(value) < kZero) {
     return 1.0;
   }
   const auto meanings = static_cast<double>(meaningful_factors(evidence).size());
-  return meaning_of(evidence, value, deviation).empty()
-             ? bits_of_number(evidence)
-             : std::min(bits_of_choice(meanings + 1.0), bits_of_number(evidence));
+  return has_meaning(evidence, value, deviation)
+             ? std::min(bits_of_choice(meanings + 1.0), bits_of_number(evidence))
+             : bits_of_number(evidence);
 }
 
 std::vector<std::string> axes_in(const Evidence& evidence, double value) {
@@ -165,6 +166,20 @@ std::string axis_of_size(const Evidence& evidence, double value) {
     }
   }
   return "";
+}
+
+std::vector<std::vector<std::string>> subsets_of(const std::vector<std::string>& axes) {
+  std::vector<std::vector<std::string>> subsets;
+  for (std::size_t subset = 1; subset < std::size_t{1} << axes.size(); ++subset) {
+    std::vector<std::string>& chosen = subsets.emplace_back();
+    for (std::size_t i = 0; i < axes.size(); ++i) {
+      if ((subset >> i & 1U) != 0) {
+        chosen.push_back(axes[i]);
+      }
+    }
+  }
+  std::ranges::stable_sort(subsets, {}, &std::vector<std::string>::size);
+  return subsets;
 }
 
 }  // namespace ttrace

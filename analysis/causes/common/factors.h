@@ -1,6 +1,6 @@
 // Numbers that a fitted factor may stand for: sizes of axes, micro-batches, tokens, head sizes,
 // loss scales. They come from the candidate's layout, from the model that both manifests describe,
-// and from the masks of tokens that both sides recorded.
+// and from the masks of tokens that both sides recorded. And the axes that a claim may be about.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -28,6 +28,9 @@ struct Factor {
 // nearest are named.
 [[nodiscard]] std::string explain_factor(const Evidence& evidence, double value, double deviation);
 
+// Whether explain_factor() says what the factor means. 0 means nothing.
+[[nodiscard]] bool has_meaning(const Evidence& evidence, double value, double deviation);
+
 // The bits that a factor costs in a description: the choice among the numbers that mean something,
 // or those of a fitted number.
 [[nodiscard]] double bits_of_factor(const Evidence& evidence, double value, double deviation);
@@ -37,5 +40,9 @@ struct Factor {
 
 // The axis whose size `value` is, within 1 %; empty where there is none.
 [[nodiscard]] std::string axis_of_size(const Evidence& evidence, double value);
+
+// All subsets of `axes` with one element or more, the smallest first.
+[[nodiscard]] std::vector<std::vector<std::string>> subsets_of(
+    const std::vector<std::string>& axes);
 
 }  // namespace ttrace

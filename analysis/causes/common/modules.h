@@ -3,9 +3,9 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
-#include "analysis/align/module_path.h"
 #include "analysis/causes/common/evidence.h"
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,26 +26,20 @@ namespace ttrace {
                                             const Values& output,
                                             WhichRun run);
 
-// What the reference's data of a micro-batch has of this role, [b, s] or [s, b], by row of a tensor
-// of `shape`, [s, b, ...]; nothing where it has another size.
-[[nodiscard]] std::optional<std::vector<double>> data_by_row(const Evidence& evidence,
-                                                             Role role,
-                                                             const std::vector<std::int64_t>& shape,
-                                                             std::int64_t microbatch);
+// The wanted records before `id`, or all where it is not recorded: latest first, at most eight.
+[[nodiscard]] std::vector<const Match*> records_before(
+    const Evidence& evidence,
+    const TensorId& id,
+    const std::function<bool(const Match&)>& is_wanted);
 
 // The inputs of the module that returned `output`: what it recorded as its inputs, and the outputs
 // that it is known to have taken. Where neither is known, forward tensors of the same micro-batch
-// that were recorded before, latest first, at most eight: a module that was recognised by its
-// parameters has no record of an input and no edge.
+// as records_before() finds them: a module that was recognised by its parameters has no record of
+// an input and no edge.
 [[nodiscard]] std::vector<const Match*> inputs_of(const Evidence& evidence, const TensorId& output);
 
-// Forward tensors of the same micro-batch that were recorded after `output`: what may have consumed
-// it. At most eight.
-[[nodiscard]] std::vector<const Match*> outputs_after(const Evidence& evidence,
-                                                      const TensorId& output);
-
-// All subsets of `axes` with one element or more, the smallest first.
-[[nodiscard]] std::vector<std::vector<std::string>> subsets_of(
-    const std::vector<std::string>& axes);
+// Outputs of the same micro-batch that were recorded after the one at the place of `id`: what may
+// have consumed it. At most eight.
+[[nodiscard]] std::vector<const Match*> outputs_after(const Evidence& evidence, const TensorId& id);
 
 }  // namespace ttrace

@@ -64,4 +64,34 @@ std::vector<Replayed> other_variants(const Evidence& evidence,
   return found;
 }
 
+std::vector<double> rows_of(const Values& matrix, std::size_t stride) {
+  const auto width = static_cast<std::size_t>(matrix.shape.back());
+  std::vector<double> rows;
+  for (std::size_t at = 0; at < matrix.data.size(); at += stride * width) {
+    const double* const first = matrix.data.data() + at;
+    rows.insert(rows.end(), first, first + width);
+  }
+  return rows;
+}
+
+std::vector<double> weight_gradient(const Values& g, const Values& x, std::size_t stride) {
+  const auto out = static_cast<std::size_t>(g.shape.back());
+  const auto in = static_cast<std::size_t>(x.shape.back());
+  if (g.data.size() * in != x.data.size() * out) {
+    return {};
+  }
+  std::vector<double> result((out + stride - 1) / stride * in);
+  for (std::size_t row = 0; row * out < g.data.size(); ++row) {
+    const double* const input = x.data.data() + row * in;
+    for (std::size_t o = 0; o < out; o += stride) {
+      const double factor = g.data[row * out + o];
+      double* const sum = result.data() + o / stride * in;
+      for (std::size_t i = 0; i < in; ++i) {
+        sum[i] += factor * input[i];
+      }
+    }
+  }
+  return result;
+}
+
 }  // namespace ttrace

@@ -4,7 +4,7 @@
 // the variant that makes the candidate's tensor from the candidate's operands says what it did
 // instead.
 //
-// Thread-safety: plain values and a free function without shared state.
+// Thread-safety: plain values and free functions without shared state.
 #pragma once
 
 #include "analysis/causes/common/hypothesis.h"
@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -56,5 +55,14 @@ struct Reproduced {
 [[nodiscard]] std::vector<Replayed> other_variants(const Evidence& evidence,
                                                    const Replay& replay,
                                                    const std::optional<Reproduced>& right);
+
+// Every `stride`th row of a matrix.
+[[nodiscard]] std::vector<double> rows_of(const Values& matrix, std::size_t stride);
+
+// Those rows of g' x, the gradient [out, in] of a linear's weight, for the gradient g [rows, out]
+// of its output and its input x [rows, in]; empty where their rows are not as many.
+[[nodiscard]] std::vector<double> weight_gradient(const Values& g,
+                                                  const Values& x,
+                                                  std::size_t stride = 1);
 
 }  // namespace ttrace

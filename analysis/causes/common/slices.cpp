@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 namespace ttrace {
 namespace {
@@ -48,31 +49,24 @@ double error_outside(std::span<const SliceSums> sums, const std::vector<std::int
   return std::sqrt(squared);
 }
 
-std::int64_t runs_of(const std::vector<std::int64_t>& numbers) {
-  std::int64_t runs = 0;
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    runs += i == 0 || numbers[i] != numbers[i - 1] + 1 ? 1 : 0;
+IndexSet runs_of(const std::vector<std::int64_t>& numbers) {
+  std::vector<Interval> runs;
+  for (const std::int64_t number : numbers) {
+    runs.push_back({number, number + 1});
   }
-  return runs;
+  return normalised(std::move(runs));
 }
 
-std::string ranges_text(const std::vector<std::int64_t>& numbers) {
+std::string ranges_text(const IndexSet& runs) {
   constexpr std::size_t kShown = 4;
   std::string text;
-  std::size_t shown = 0;
-  for (std::size_t i = 0; i < numbers.size();) {
-    std::size_t last = i;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) {
-      ++last;
-    }
-    if (shown++ == kShown) {
-      return text + " and " + std::to_string(numbers.size() - i) + " more";
-    }
-    text += (i == 0 ? "" : ", ") + std::to_string(numbers[i]) +
-            (last > i ? "-" + std::to_string(numbers[last]) : "");
-    i = last + 1;
+  std::int64_t more = size_of(runs);
+  for (const auto& [begin, end] : std::span(runs).first(std::min(kShown, runs.size()))) {
+    text += (text.empty() ? "" : ", ") + std::to_string(begin) +
+            (end > begin + 1 ? "-" + std::to_string(end - 1) : "");
+    more -= end - begin;
   }
-  return text;
+  return more == 0 ? text : text + " and " + std::to_string(more) + " more";
 }
 
 std::vector<int> holders_of(const Evidence& evidence,

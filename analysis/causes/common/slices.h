@@ -4,6 +4,7 @@
 #pragma once
 
 #include "analysis/causes/common/evidence.h"
+#include "trace/base/index_set.h"
 #include "trace/sums/slices.h"
 
 #include <cstddef>
@@ -24,11 +25,11 @@ namespace ttrace {
 [[nodiscard]] double error_outside(std::span<const SliceSums> sums,
                                    const std::vector<std::int64_t>& slices);
 
-// Runs of neighbours among ascending numbers.
-[[nodiscard]] std::int64_t runs_of(const std::vector<std::int64_t>& numbers);
+// The numbers as runs of neighbours.
+[[nodiscard]] IndexSet runs_of(const std::vector<std::int64_t>& numbers);
 
-// "3, 8-15, 40 and 4 more" of ascending numbers.
-[[nodiscard]] std::string ranges_text(const std::vector<std::int64_t>& numbers);
+// "3, 8-15, 40, 42 and 4 more"
+[[nodiscard]] std::string ranges_text(const IndexSet& runs);
 
 // The candidate's ranks that hold any of the ascending `slices` along `dim`.
 [[nodiscard]] std::vector<int> holders_of(const Evidence& evidence,

@@ -103,8 +103,7 @@ Parts parts_of(const Match& query, std::int64_t tokens) {
 }
 
 std::optional<Attention> attention_of(const Evidence& evidence, WhichRun run) {
-  TensorId query = evidence.finding().id;
-  query.kind = Kind::kInput;
+  const TensorId query = as_kind(evidence.finding().id, Kind::kInput);
   TensorId key = query;
   key.slot = 1;
   TensorId value = query;

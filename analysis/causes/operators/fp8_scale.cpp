@@ -2,8 +2,9 @@
 // numbers it quantises. scale = amax / largest number of the format: 448 (E4M3) or 57344 (E5M2).
 #include "analysis/causes/common/modules.h"
 #include "analysis/causes/signatures.h"
-#include "analysis/checks/codes_check.h"
+#include "analysis/findings/codes.h"
 #include "analysis/findings/wording.h"
+#include "trace/base/kind.h"
 
 #include <fmt/core.h>
 
@@ -58,31 +59,22 @@ void add_history(const Evidence& evidence, WhichRun run, std::vector<Amax>& list
   }
 }
 
-// The operand that slot 0 (input), 1 (weight) or 2 (gradient of the output) quantises may be: the
-// weight, an input of the module, or a gradient that was recorded before the scale.
+// What the scale's operand may be, by its slot: an input of the module, its weight, or a gradient
+// that was recorded before the scale.
 std::vector<const Match*> operands_of(const Evidence& evidence) {
-  constexpr std::size_t kMostOperands = 8;
   const TensorId& id = evidence.finding().id;
   if (id.slot == 0) {
     const Match* const output = evidence.with_kind(Kind::kOutput);
     return inputs_of(evidence, output == nullptr ? id : output->id);
   }
-  std::vector<const Match*> list;
-  if (id.slot == 1) {
-    const Match* weight = evidence.find(weight_id(id.step, id.path));
-    return weight == nullptr ? list : std::vector<const Match*>{weight};
+  if (id.slot == kWeightSlot) {
+    const Match* const weight = evidence.find(weight_id(id.step, id.path));
+    return weight == nullptr ? std::vector<const Match*>() : std::vector{weight};
   }
-  for (const Match& match : evidence.matches()) {
-    if (&match == &evidence.match()) {
-      break;
-    }
-    if (match.id.step == id.step && match.id.microbatch == id.microbatch &&
-        (match.id.kind == Kind::kGradOutput || match.id.kind == Kind::kGradInput)) {
-      list.insert(list.begin(), &match);
-    }
-  }
-  list.resize(std::min(list.size(), kMostOperands));
-  return list;
+  return records_before(evidence, id, [&](const Match& match) {
+    return same_microbatch(match.id, id) &&
+           (match.id.kind == Kind::kGradOutput || match.id.kind == Kind::kGradInput);
+  });
 }
 
 // A magnitude over the largest number of a format.

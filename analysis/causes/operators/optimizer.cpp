@@ -35,8 +35,7 @@ std::optional<Values> value_of(const Evidence& evidence,
                                Kind kind,
                                std::int64_t step,
                                WhichRun run) {
-  TensorId id = evidence.finding().id;
-  id.kind = kind;
+  TensorId id = as_kind(evidence.finding().id, kind);
   id.step = step;
   return evidence.value(id, run);
 }

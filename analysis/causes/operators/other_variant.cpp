@@ -5,7 +5,6 @@
 #include "analysis/causes/common/replay.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/checks/normalisation.h"
-#include "analysis/findings/wording.h"
 
 #include <fmt/core.h>
 
@@ -122,24 +121,13 @@ std::vector<Formula> norms() {
   return formulas;
 }
 
-TensorId parameter_of(const Evidence& evidence, const std::string& name) {
-  const TensorId& id = evidence.finding().id;
-  return {.step = id.step, .kind = Kind::kParam, .path = id.path + "." + name};
-}
-
 // Every few rows of a tensor, as a matrix.
 Values sampled(const Values& values) {
   constexpr std::size_t kLookedAt = 512;
-  const auto width = static_cast<std::size_t>(values.shape.back());
-  const std::size_t rows = values.data.size() / width;
-  const std::size_t stride = std::max<std::size_t>(1, rows / kLookedAt) | 1U;
-  Values result{{0, values.shape.back()}, {}};
-  for (std::size_t row = 0; row < rows; row += stride) {
-    const double* first = values.data.data() + row * width;
-    result.data.insert(result.data.end(), first, first + width);
-    ++result.shape[0];
-  }
-  return result;
+  const std::int64_t width = values.shape.back();
+  const std::size_t rows = values.data.size() / static_cast<std::size_t>(width);
+  std::vector<double> data = rows_of(values, std::max<std::size_t>(1, rows / kLookedAt) | 1U);
+  return {{std::ssize(data) / width, width}, std::move(data)};
 }
 
 // Nothing where `input` is no input of a module with such weights and `rows` rows.
@@ -151,10 +139,13 @@ std::optional<Operands> operands_of(const Evidence& evidence,
   if (!values || values->shape.empty() || values->shape.back() < 2) {
     return std::nullopt;
   }
-  const auto parameter = [&](const char* name) {
-    return evidence.value(parameter_of(evidence, name), run).value_or(Values()).data;
+  const auto numbers_of = [&](const TensorId& parameter) {
+    return evidence.value(parameter, run).value_or(Values()).data;
   };
-  Operands operands{sampled(*values), parameter("weight"), parameter("bias")};
+  const TensorId& id = evidence.finding().id;
+  Operands operands{sampled(*values),
+                    numbers_of(weight_id(id.step, id.path)),
+                    numbers_of(bias_id(id.step, id.path))};
   const auto fits = [&](const std::vector<double>& numbers) {
     return numbers.empty() || numbers.size() == operands.width();
   };
@@ -163,43 +154,30 @@ std::optional<Operands> operands_of(const Evidence& evidence,
              : std::nullopt;
 }
 
-// The formulas, of one possible input.
-struct Attempt {
-  const Match* input = nullptr;
-  Operands reference;
-  Operands candidate;
-};
-
-std::vector<Attempt> attempts(const Evidence& evidence, std::int64_t rows) {
-  std::vector<Attempt> list;
-  for (const Match* input : inputs_of(evidence, evidence.finding().id)) {
-    auto reference = operands_of(evidence, *input, WhichRun::kReference, rows);
-    auto candidate = operands_of(evidence, *input, WhichRun::kCandidate, rows);
-    if (reference && candidate && reference->input.shape == candidate->input.shape) {
-      list.push_back({input, *std::move(reference), *std::move(candidate)});
-    }
-  }
-  return list;
-}
-
 }  // namespace
 
 Hypotheses find_other_variant(const Evidence& evidence, const Sides& sides) {
-  if (evidence.finding().id.kind != Kind::kOutput || sides.shape().empty()) {
+  const TensorId& id = evidence.finding().id;
+  if (id.kind != Kind::kOutput || sides.shape().empty()) {
     return {};
   }
-  const bool is_norm = evidence.find(parameter_of(evidence, "weight")) != nullptr;
+  const bool is_norm = evidence.find(weight_id(id.step, id.path)) != nullptr;
   const std::vector<Formula> formulas = is_norm ? norms() : activations();
   const Values rows = sampled(sides.reference);
   Replay replay{rows.data, sampled(sides.candidate).data, {}};
   // The input from which a formula makes the reference's output best.
   std::optional<Reproduced> right;
   Hypotheses found;
-  for (const Attempt& attempt : attempts(evidence, rows.shape[0])) {
+  for (const Match* input : inputs_of(evidence, id)) {
+    const auto reference = operands_of(evidence, *input, WhichRun::kReference, rows.shape[0]);
+    const auto candidate = operands_of(evidence, *input, WhichRun::kCandidate, rows.shape[0]);
+    if (!reference || !candidate || reference->input.shape != candidate->input.shape) {
+      continue;
+    }
     replay.variants.clear();
     for (const Formula& formula : formulas) {
       replay.variants.emplace_back([&](WhichRun run) {
-        return formula.compute(run == WhichRun::kCandidate ? attempt.candidate : attempt.reference);
+        return formula.compute(run == WhichRun::kCandidate ? *candidate : *reference);
       });
     }
     const auto made = reproduce(replay);
@@ -214,7 +192,7 @@ Hypotheses find_other_variant(const Evidence& evidence, const Sides& sides) {
                                        fmt::format("the candidate computes {}, the reference {}",
                                                    formulas[other.other].name,
                                                    formulas[other.right].name),
-                                       to_string(attempt.input->id)));
+                                       to_string(input->id)));
     }
   }
   return found;

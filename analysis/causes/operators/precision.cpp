@@ -1,3 +1,4 @@
+// A rounding too many or too few: all numbers of one side alone are numbers of a lower format.
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
@@ -7,8 +8,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <string>
+#include <optional>
+#include <string_view>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -75,30 +77,32 @@ Hypotheses find_precision(const Evidence& evidence, const Sides& sides) {
   if (!is_floating(type) || !is_floating(evidence.match().reference.front().record->type)) {
     return {};
   }
-  const std::string error = short_number(sides.error / sides.reference.norm());
   Hypotheses found;
-  const auto coarse = held_in(sides.candidate.data, sides.reference.data, type);
-  if (coarse && explained(sides, *coarse)) {
-    found.push_back(
-        {.signature = Signature::kExtraRounding,
-         .sentence = fmt::format("all of the candidate's {0} numbers are {1} numbers, the "
-                                 "reference's are not; the error, {2} of the reference's norm, is "
-                                 "that of roundings to {1}",
-                                 name_of(type),
-                                 name_of(*coarse),
-                                 error)});
-  }
-  const auto fine = held_in(sides.reference.data, sides.candidate.data, type);
-  if (fine && explained(sides, *fine)) {
-    found.push_back(
-        {.signature = Signature::kHigherPrecision,
-         .sentence = fmt::format("all of the reference's numbers are {0} numbers, the candidate's "
-                                 "are not; the error, {1} of the reference's norm, is that of "
-                                 "roundings to {0} that the candidate left out: autocast or FP8 "
-                                 "was not active here",
-                                 name_of(*fine),
-                                 error)});
-  }
+  const auto add = [&](const Values& held,
+                       const Values& others,
+                       Signature signature,
+                       std::string_view sentence) {
+    const auto format = held_in(held.data, others.data, type);
+    if (format && explained(sides, *format)) {
+      found.push_back({.signature = signature,
+                       .sentence = fmt::format(
+                           fmt::runtime(sentence),
+                           fmt::arg("type", name_of(type)),
+                           fmt::arg("format", name_of(*format)),
+                           fmt::arg("error", short_number(sides.error / sides.reference.norm())))});
+    }
+  };
+  add(sides.candidate,
+      sides.reference,
+      Signature::kExtraRounding,
+      "all of the candidate's {type} numbers are {format} numbers, the reference's are not; the "
+      "error, {error} of the reference's norm, is that of roundings to {format}");
+  add(sides.reference,
+      sides.candidate,
+      Signature::kHigherPrecision,
+      "all of the reference's numbers are {format} numbers, the candidate's are not; the error, "
+      "{error} of the reference's norm, is that of roundings to {format} that the candidate left "
+      "out: autocast or FP8 was not active here");
   return chosen_of(2 * below(type).size(), std::move(found));
 }
 

@@ -6,7 +6,6 @@
 #include "analysis/causes/common/replay.h"
 #include "analysis/causes/common/storage_order.h"
 #include "analysis/causes/signatures.h"
-#include "analysis/findings/wording.h"
 
 #include <fmt/core.h>
 
@@ -22,36 +21,8 @@ namespace {
 struct Weight {
   std::string module;
   Values gradient;  // of the module's output, [rows, out]
-  std::size_t out = 0;
-  std::size_t in = 0;
+  std::int64_t in = 0;
   std::size_t stride = 1;
-
-  [[nodiscard]] std::vector<double> sampled(const Values& weight) const {
-    std::vector<double> result;
-    for (std::size_t o = 0; o < out; o += stride) {
-      const double* const first = weight.data.data() + o * in;
-      result.insert(result.end(), first, first + in);
-    }
-    return result;
-  }
-  [[nodiscard]] bool fits(const Values& input) const {
-    return !input.shape.empty() && input.shape.back() == static_cast<std::int64_t>(in) &&
-           input.data.size() * out == gradient.data.size() * in;
-  }
-  [[nodiscard]] std::vector<double> with(const Values& input) const {
-    std::vector<double> result((out + stride - 1) / stride * in);
-    for (std::size_t row = 0; row < gradient.data.size() / out; ++row) {
-      const double* const x = input.data.data() + row * in;
-      for (std::size_t o = 0; o < out; o += stride) {
-        const double g = gradient.data[row * out + o];
-        double* const sum = result.data() + o / stride * in;
-        for (std::size_t i = 0; i < in; ++i) {
-          sum[i] += g * x[i];
-        }
-      }
-    }
-    return result;
-  }
 };
 
 std::optional<Weight> weight_of(const Evidence& evidence,
@@ -64,11 +35,8 @@ std::optional<Weight> weight_of(const Evidence& evidence,
     return std::nullopt;
   }
   const auto out = static_cast<std::size_t>(sides.shape()[0]);
-  return Weight{module,
-                *std::move(gradient),
-                out,
-                static_cast<std::size_t>(sides.shape()[1]),
-                std::max<std::size_t>(1, out / kOutputs)};
+  return Weight{
+      module, *std::move(gradient), sides.shape()[1], std::max<std::size_t>(1, out / kOutputs)};
 }
 
 // The numbers of `input` [rows, in] as they are read in another order than they are stored in.
@@ -94,12 +62,9 @@ std::vector<Operand> operands_of(const Evidence& evidence, const Match& input) {
   std::vector<Operand> operands = {{&input}};
   for (const Match& match : evidence.matches()) {
     TensorId same = match.id;
-    same.path = input.id.path;
-    const bool other_layer = same == input.id && evidence.vocabulary().differ_in_number(
-                                                     Role::kLayers, match.id.path, input.id.path);
-    same = match.id;
     same.microbatch = input.id.microbatch;
-    if (other_layer || (same == input.id && match.id != input.id)) {
+    if (evidence.vocabulary().differ_in_number(Role::kLayers, match.id, input.id) ||
+        (same == input.id && match.id != input.id)) {
       operands.push_back({&match});
     }
   }
@@ -119,16 +84,17 @@ std::vector<double> product_with(const Evidence& evidence,
                                  const Weight& weight,
                                  const Operand& operand) {
   const auto input = evidence.candidate(operand.record);
-  if (!input || !weight.fits(*input)) {
+  if (!input || input->shape.empty() || input->shape.back() != weight.in) {
     return {};
   }
   if (!operand.misreading) {
-    return weight.with(*input);
+    return weight_gradient(weight.gradient, *input, weight.stride);
   }
   const auto parts =
       static_cast<std::size_t>(operand.axis.empty() ? 1 : evidence.axis_size(operand.axis));
-  return input->data.size() / weight.in % parts == 0
-             ? weight.with(misread(*input, *operand.misreading, parts))
+  return input->data.size() / static_cast<std::size_t>(weight.in) % parts == 0
+             ? weight_gradient(
+                   weight.gradient, misread(*input, *operand.misreading, parts), weight.stride)
              : std::vector<double>();
 }
 
@@ -176,10 +142,10 @@ Hypotheses other_operand(const Evidence& evidence, const Sides& sides) {
   if (!weight) {
     return {};
   }
-  TensorId output = id;
-  output.kind = Kind::kOutput;
+  TensorId output = as_kind(id, Kind::kOutput);
   output.path = module;
-  Replay replay{weight->sampled(sides.reference), weight->sampled(sides.candidate), {}};
+  Replay replay{
+      rows_of(sides.reference, weight->stride), rows_of(sides.candidate, weight->stride), {}};
   Hypotheses found;
   for (const Match* input : inputs_of(evidence, output)) {
     // The candidate's own operands make the reference's gradient, too.
@@ -202,33 +168,36 @@ Hypotheses other_operand(const Evidence& evidence, const Sides& sides) {
   return found;
 }
 
+// What it means that the gradient of a use is in the difference `a` times.
+Meaning meaning_of_use(double a, double /*deviation*/) {
+  return a < 0.0 ? Meaning{": the gradient of this use is not in the sum", {.factors = {1.0 + a}}}
+                 : Meaning{};
+}
+
 // A weight that several modules use: the gradient of one use is not in the sum, or is there twice.
 Hypotheses other_use(const Evidence& evidence, const Sides& sides) {
   const TensorId& finding = evidence.finding().id;
   Hypotheses uses;
-  for (const Match& match : evidence.matches()) {
-    if (match.id.kind != Kind::kOutput || match.id.step != finding.step ||
-        match.id.microbatch != finding.microbatch || match.id.recompute != finding.recompute ||
+  for (const Match& match : evidence.records(Kind::kOutput)) {
+    if (match.id.microbatch != finding.microbatch || match.id.recompute != finding.recompute ||
         evidence.find(weight_id(finding.step, match.id.path)) != nullptr) {
       continue;
     }
     const auto weight = weight_of(evidence, sides, match.id.path);
-    const auto inputs = weight ? inputs_of(evidence, match.id) : std::vector<const Match*>();
-    for (const Match* input : inputs) {
+    if (!weight) {
+      continue;
+    }
+    const Sides at({{}, rows_of(sides.reference, weight->stride)},
+                   {{}, rows_of(sides.candidate, weight->stride)});
+    const double share = static_cast<double>(at.size()) / static_cast<double>(sides.size());
+    for (const Match* input : inputs_of(evidence, match.id)) {
       auto product = product_with(evidence, *weight, {input});
       if (product.empty()) {
         continue;
       }
-      const Sides at({{}, weight->sampled(sides.reference)},
-                     {{}, weight->sampled(sides.candidate)});
-      const double share = static_cast<double>(at.size()) / static_cast<double>(sides.size());
       const std::vector<ExtraAddend> use = {{std::move(product),
                                              "the gradient of the weight's use by " + match.id.path,
-                                             [](double a, double) {
-                                               return a < 0.0 ? Meaning{": the gradient of this use is not in the sum",
-                                      {.factors = {1.0 + a}}}
-                            : Meaning{};
-                                             }}};
+                                             meaning_of_use}};
       if (auto found = read_extra_addends(
               use, at.difference(), allowed_rest(at.error, std::sqrt(share) * evidence.bound()))) {
         uses.push_back(*std::move(found));

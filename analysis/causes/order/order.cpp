@@ -140,7 +140,7 @@ std::string unit_of(const Evidence& evidence, const Slicing& slicing, std::size_
       return unit;
     }
   }
-  const bool single = std::ssize(Order(count)) == slicing.count;
+  const bool single = static_cast<std::int64_t>(count) == slicing.count;
   return !single ? "blocks" : slicing.is_of_rows() ? "rows" : "slices";
 }
 

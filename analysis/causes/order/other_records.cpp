@@ -1,9 +1,10 @@
 // Values that belong elsewhere: a record of the same rank from before, another micro-batch's or
 // layer's value of the reference, another rank's part, rows of another expert.
-#include "analysis/causes/common/modules.h"
+#include "analysis/align/module_path.h"
 #include "analysis/causes/common/slices.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
+#include "trace/base/index_set.h"
 #include "trace/base/kind.h"
 
 #include <fmt/core.h>
@@ -11,7 +12,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -71,9 +71,7 @@ std::vector<std::pair<const Match*, std::string>> earlier_values(const Evidence&
 
 // What was sent as the message that a rank received.
 const Match* sent_as(const Evidence& evidence, const Match& received) {
-  TensorId id = received.id;
-  id.kind = Kind::kSent;
-  const Match* const sent = evidence.find(id);
+  const Match* const sent = evidence.find(as_kind(received.id, Kind::kSent));
   return sent == nullptr || sent->candidate.empty() ? nullptr : sent;
 }
 
@@ -135,17 +133,12 @@ std::optional<int> holder(const Match& match, const Values& reference) {
 // candidate may hold these values under its own number. All layers' norms begin alike, so that any
 // parameter of the layer may tell.
 Hypotheses under_other_number(const Evidence& evidence, const NumberedPath& path) {
-  const TensorId& id = evidence.finding().id;
   const std::string prefix = path.before + std::to_string(path.number) + ".";
-  for (const Match& missing : evidence.matches()) {
-    if (missing.id.kind != Kind::kParam || missing.id.step != id.step ||
-        !missing.id.path.starts_with(prefix) || !missing.candidate.empty()) {
-      continue;
-    }
-    const auto value = evidence.reference(&missing);
+  for (const Match& missing : evidence.records(Kind::kParam)) {
+    const bool is_of_layer = missing.id.path.starts_with(prefix) && missing.candidate.empty();
+    const auto value = is_of_layer ? evidence.reference(&missing) : std::nullopt;
     for (const Match& other : evidence.matches()) {
-      if (!value || other.id.kind != Kind::kParam || other.id.step != id.step ||
-          !evidence.vocabulary().differ_in_number(Role::kLayers, other.id.path, missing.id.path)) {
+      if (!value || !evidence.vocabulary().differ_in_number(Role::kLayers, other.id, missing.id)) {
         continue;
       }
       const auto own = evidence.reference(&other);
@@ -168,13 +161,11 @@ Hypotheses under_other_number(const Evidence& evidence, const NumberedPath& path
 // Layers' numbers that ranks at several places of an axis claim, where other layers have one place
 // only: two stages number their layers alike.
 Hypotheses claimed_twice(const Evidence& evidence, const NumberedPath& missing) {
-  const TensorId& id = evidence.finding().id;
   for (const std::string& axis : evidence.axes()) {
     std::map<std::int64_t, std::set<int>> places;  // by layer
-    for (const Match& match : evidence.matches()) {
+    for (const Match& match : evidence.records(Kind::kParam)) {
       const auto path = evidence.vocabulary().numbered(Role::kLayers, match.id.path);
-      if (match.id.kind != Kind::kParam || match.id.step != id.step || !path ||
-          path->before != missing.before) {
+      if (!path || path->before != missing.before) {
         continue;
       }
       for (const Shard& shard : match.candidate) {
@@ -200,28 +191,16 @@ Hypotheses claimed_twice(const Evidence& evidence, const NumberedPath& missing) 
   return {};
 }
 
-using Rows = std::set<std::int64_t>;
-
 // The rows of the logical tensor that shards have.
-Rows rows_of(std::span<const Shard> shards) {
-  Rows rows;
+IndexSet rows_of(std::span<const Shard> shards) {
+  std::vector<Interval> rows;
   for (const Shard& shard : shards) {
     const std::vector<DimPlacement>& dims = shard.record->placement.dims;
     for (const Segment& segment : dims.empty() ? std::vector<Segment>() : dims[0].segments) {
-      for (std::int64_t i = 0; i < segment.extent; ++i) {
-        rows.insert(segment.logical + i);
-      }
+      rows.push_back({segment.logical, segment.logical + segment.extent});
     }
   }
-  return rows;
-}
-
-// The rows of `left` that `right` has (or has not).
-std::vector<std::int64_t> common(const Rows& left, const Rows& right, bool has) {
-  std::vector<std::int64_t> rows;
-  std::ranges::copy_if(
-      left, std::back_inserter(rows), [&](std::int64_t row) { return right.contains(row) == has; });
-  return rows;
+  return normalised(std::move(rows));
 }
 
 }  // namespace
@@ -295,10 +274,7 @@ Hypotheses find_other_record(const Evidence& evidence, const Sides& sides) {
     TensorId same = match.id;
     same.microbatch = id.microbatch;
     const bool other_microbatch = same == id && match.id != id && !is_constant(sides.candidate);
-    same = match.id;
-    same.path = id.path;
-    const bool other_layer =
-        same == id && evidence.vocabulary().differ_in_number(Role::kLayers, match.id.path, id.path);
+    const bool other_layer = evidence.vocabulary().differ_in_number(Role::kLayers, match.id, id);
     tried += other_layer ? 1 : 0;
     const auto value = other_microbatch || other_layer ? evidence.reference(&match) : std::nullopt;
     const double rest = value ? distance(sides.candidate, *value) : 0.0;
@@ -384,22 +360,19 @@ Hypotheses find_misrouted_rows(const Evidence& evidence) {
   const Symptom symptom = evidence.finding().symptom();
   const bool of_rows = symptom == Symptom::kRanksContradict || symptom == Symptom::kRowsDiffer ||
                        symptom == Symptom::kOverlap;
-  const Rows right = rows_of(match.reference);
+  if (!of_rows || match.reference.empty()) {
+    return {};
+  }
+  const IndexSet right = rows_of(match.reference);
   Hypotheses found;
   for (const Shard& shard : match.candidate) {
-    const auto strange = common(rows_of({&shard, 1}), right, false);
-    if (!of_rows || match.reference.empty() || strange.empty()) {
-      continue;
-    }
+    const IndexSet strange = difference(rows_of({&shard, 1}), right);
     for (const Match& other : evidence.matches()) {
-      TensorId same = other.id;
-      same.path = match.id.path;
-      if (same != match.id ||
-          !evidence.vocabulary().differ_in_number(Role::kExperts, match.id.path, other.id.path)) {
+      if (!evidence.vocabulary().differ_in_number(Role::kExperts, match.id, other.id)) {
         continue;
       }
-      const auto theirs = common({strange.begin(), strange.end()}, rows_of(other.reference), true);
-      if (!theirs.empty()) {
+      const std::int64_t theirs = size_of(intersection(strange, rows_of(other.reference)));
+      if (theirs > 0) {
         found.push_back(
             {.signature = Signature::kWrongOrder,
              .sentence = fmt::format("rank {} has rows {} here, which the reference does not; {} "
@@ -407,11 +380,11 @@ Hypotheses find_misrouted_rows(const Evidence& evidence) {
                                      "counts that belong to other rows",
                                      shard.rank,
                                      ranges_text(strange),
-                                     theirs.size(),
+                                     theirs,
                                      to_string(other.id)),
              .named = {.ranks = {shard.rank}},
-             .error = std::sqrt(static_cast<double>(strange.size())),
-             .residual = std::sqrt(static_cast<double>(strange.size() - theirs.size()))});
+             .error = std::sqrt(static_cast<double>(size_of(strange))),
+             .residual = std::sqrt(static_cast<double>(size_of(strange) - theirs))});
       }
     }
   }

@@ -1,6 +1,5 @@
 // Errors that lie in a few slices only: in any, next to the edges between ranks' parts, or in a
 // block that nobody wrote.
-#include "analysis/causes/common/modules.h"
 #include "analysis/causes/common/slices.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
@@ -91,7 +90,7 @@ std::optional<RowsOfTokens> tokens_of(const Evidence& evidence, const Indices& r
   const std::vector<std::int64_t>& shape = evidence.sides()->shape();
   const auto tokens = id.kind == Kind::kParamGrad || shape.size() != 3
                           ? std::nullopt
-                          : data_by_row(evidence, Role::kTokens, shape, id.microbatch);
+                          : evidence.data_by_row(Role::kTokens, id.microbatch, shape);
   if (!tokens) {
     return std::nullopt;
   }
@@ -108,7 +107,7 @@ std::optional<RowsOfTokens> tokens_of(const Evidence& evidence, const Indices& r
   return RowsOfTokens{
       fmt::format("; these are all rows of token{} {}",
                   hit.size() > 1 ? "s" : "",
-                  ranges_text({hit.begin(), hit.end()})),
+                  ranges_text(runs_of({hit.begin(), hit.end()}))),
       static_cast<double>(hit.size()) * bits_of_choice(static_cast<double>(different.size()))};
 }
 
@@ -194,7 +193,7 @@ Indices untouched(const Sides& sides, const SliceView& view, const Filling& fill
 
 // One run of neighbours, and not all there is; a single slice is named by localised().
 bool is_block(const Indices& slices, const SliceView& view) {
-  return slices.size() >= 2 && std::ssize(slices) < view.size && runs_of(slices) == 1;
+  return slices.size() >= 2 && std::ssize(slices) < view.size && runs_of(slices).size() == 1;
 }
 
 std::optional<Hypothesis> localised(const Evidence& evidence,
@@ -208,6 +207,7 @@ std::optional<Hypothesis> localised(const Evidence& evidence,
     return std::nullopt;
   }
   const auto tokens = slicing.is_of_rows() ? tokens_of(evidence, slices) : std::nullopt;
+  const IndexSet runs = runs_of(slices);
   const bool zero = zero_in_candidate(sides, view, slices);
   Hypothesis found =
       about(sides,
@@ -217,7 +217,7 @@ std::optional<Hypothesis> localised(const Evidence& evidence,
                         slices.size(),
                         slicing.count,
                         slicing.is_of_rows() ? "rows" : "slices along " + name_of(slicing),
-                        ranges_text(slices),
+                        ranges_text(runs),
                         slicing.is_of_rows() ? "" : holders_text(evidence, slicing.dim, slices),
                         zero ? "; the candidate is zero there" : "",
                         tokens ? tokens->text : ""));
@@ -228,7 +228,7 @@ std::optional<Hypothesis> localised(const Evidence& evidence,
   // somewhere.
   found.coefficients = share * static_cast<double>(sides.size());
   found.bits = tokens ? tokens->bits
-                      : 2.0 * static_cast<double>(runs_of(slices)) *
+                      : 2.0 * static_cast<double>(runs.size()) *
                             bits_of_choice(static_cast<double>(slicing.count));
   return found;
 }
@@ -255,7 +255,7 @@ Hypotheses boundary(const Evidence& evidence,
                     "error: edges at {}; elsewhere it is {} of {}",
                     width,
                     name_of(slicing),
-                    ranges_text({starts.begin(), starts.end()}),
+                    ranges_text(runs_of({starts.begin(), starts.end()})),
                     short_number(rest),
                     short_number(sides.error))));
     found.back().coefficients =
@@ -281,7 +281,7 @@ std::optional<Hypothesis> untouched_block(const Evidence& evidence,
             rest,
             fmt::format("slices {} of {} along {}{}, are {} in the candidate and not in the "
                         "reference: nothing was written there",
-                        ranges_text(slices),
+                        ranges_text(runs_of(slices)),
                         slicing.count,
                         name_of(slicing),
                         holders_text(evidence, slicing.dim, slices),

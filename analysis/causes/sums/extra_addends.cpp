@@ -69,7 +69,7 @@ std::optional<Routed> routed(const Evidence& evidence, const Sides& sides) {
   const std::vector<double> all(
       scores->data.size() / static_cast<std::size_t>(scores->shape.back()), 1.0);
   auto counts =
-      data_by_row(evidence, Role::kLossMask, scores->shape, evidence.finding().id.microbatch)
+      evidence.data_by_row(Role::kLossMask, evidence.finding().id.microbatch, scores->shape)
           .value_or(all);
   const double tokens = std::accumulate(counts.begin(), counts.end(), 0.0);
   Routed result{*std::move(scores), *std::move(chosen), std::move(counts), tokens};

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <utility>
 
 namespace ttrace {
 namespace {
@@ -26,8 +27,7 @@ std::optional<Values> merge_addend(std::vector<Shard> shards) {
   return merged_values(shards);
 }
 
-bool add_microbatch(const Match& match, AddendColumns& addends) {
-  constexpr std::size_t kMostAddends = 64;
+bool add_microbatch(const Match& match, const Values& sum, AddendColumns& addends) {
   std::map<int, std::vector<Shard>> by_partial;
   // A micro-batch that the candidate never ran still is an addend that can be missing.
   for (const Shard& shard : match.candidate.empty() ? match.reference : match.candidate) {
@@ -35,14 +35,14 @@ bool add_microbatch(const Match& match, AddendColumns& addends) {
   }
   for (const auto& [partial, shards] : by_partial) {
     auto values = merge_addend(shards);
-    if (!values) {
+    if (!values || values->shape != sum.shape) {
       return false;
     }
     Addend& addend = addends.list.emplace_back(Addend{{}, match.id.microbatch});
     for (const Shard& shard : shards) {
       addend.ranks.push_back(match.candidate.empty() ? 0 : shard.rank);
     }
-    addends.values.push_back(*std::move(values));
+    addends.columns.push_back(std::move(values->data));
   }
   return addends.list.size() <= kMostAddends;
 }
@@ -51,26 +51,18 @@ bool add_microbatch(const Match& match, AddendColumns& addends) {
 // one cannot be read, or where the reference's gradient is not their sum.
 AddendColumns addends_of(const Evidence& evidence, const Values& reference) {
   AddendColumns addends;
-  std::vector<std::vector<double>> columns;
-  for (const Match& match : evidence.matches()) {
-    TensorId sum = match.id;
-    sum.kind = Kind::kMainGrad;
+  for (const Match& match : evidence.records(Kind::kParamGrad)) {
+    TensorId sum = as_kind(match.id, Kind::kMainGrad);
     sum.microbatch = evidence.finding().id.microbatch;
-    if (match.id.kind == Kind::kParamGrad && sum == evidence.finding().id &&
-        !add_microbatch(match, addends)) {
+    if (sum == evidence.finding().id && !add_microbatch(match, reference, addends)) {
       return {};
     }
   }
   if (addends.list.empty()) {
     return remade_addends(evidence, reference);
   }
-  for (const Values& values : addends.values) {
-    if (values.shape != reference.shape) {
-      return {};
-    }
-    columns.push_back(values.data);
-  }
-  return columns.size() > 1 && is_sum_of(columns, reference.data) ? addends : AddendColumns();
+  const bool is_sum = addends.columns.size() > 1 && is_sum_of(addends.columns, reference.data);
+  return is_sum ? std::move(addends) : AddendColumns();
 }
 
 // Elements [first, last) of what a rank holds.
@@ -132,8 +124,8 @@ Hypotheses find_gradient_addends(const Evidence& evidence) {
   for (const RankPart& part :
        addends.list.empty() ? std::vector<RankPart>() : rank_parts(match.candidate, *reference)) {
     std::vector<std::vector<double>> columns;
-    for (const Values& values : addends.values) {
-      columns.push_back(values_at(values, *part.shard));
+    for (const std::vector<double>& column : addends.columns) {
+      columns.push_back(values_at({reference->shape, column}, *part.shard));
     }
     const std::vector<double>& held = part.sides.candidate.data;
     if (!fit(columns, held)) {

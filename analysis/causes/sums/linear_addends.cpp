@@ -150,14 +150,13 @@ Hypotheses read_product(const Evidence& evidence, const Sides& sides, const Prod
 // The products that may have made the finding: of the module's inputs, or, of the gradient of an
 // output, of the modules that consume it, which are recorded after it.
 std::vector<std::pair<std::string, const Match*>> factors_of(const Evidence& evidence) {
-  TensorId id = evidence.finding().id;
+  const TensorId& id = evidence.finding().id;
   std::vector<std::pair<std::string, const Match*>> list;
   if (id.kind == Kind::kOutput) {
     for (const Match* input : inputs_of(evidence, id)) {
       list.emplace_back(id.path, input);
     }
   } else if (id.kind == Kind::kGradOutput) {
-    id.kind = Kind::kOutput;
     for (const Match* consumer : outputs_after(evidence, id)) {
       list.emplace_back(consumer->id.path,
                         record_of(evidence, Kind::kGradOutput, consumer->id.path));
@@ -169,10 +168,11 @@ std::vector<std::pair<std::string, const Match*>> factors_of(const Evidence& evi
 }  // namespace
 
 Hypotheses find_linear_addends(const Evidence& evidence, const Sides& sides) {
+  if (sides.shape().size() < 2) {
+    return {};
+  }
   for (const auto& [module, left] : factors_of(evidence)) {
-    const auto product = sides.shape().size() < 2
-                             ? std::nullopt
-                             : product_of(evidence, module, left, sides.reference);
+    const auto product = product_of(evidence, module, left, sides.reference);
     Hypotheses found = product ? read_product(evidence, sides, *product) : Hypotheses();
     if (!found.empty()) {
       return found;

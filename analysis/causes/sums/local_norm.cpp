@@ -1,6 +1,6 @@
 // A gradient norm that does not cover all main gradients: it leaves a class of parameters out, is
 // not summed over some axes, or counts copies.
-#include "analysis/causes/common/modules.h"
+#include "analysis/causes/common/factors.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
@@ -40,11 +40,8 @@ bool same_region(const Shard& left, const Shard& right) {
 
 std::vector<GradientPart> parts_of_gradients(const Evidence& evidence) {
   std::vector<GradientPart> parts;
-  for (std::size_t i = 0; i < evidence.matches().size(); ++i) {
-    const Match& match = evidence.matches()[i];
-    if (match.id.step != evidence.finding().id.step || match.id.kind != Kind::kMainGrad) {
-      continue;
-    }
+  std::size_t parameters = 0;
+  for (const Match& match : evidence.records(Kind::kMainGrad)) {
     const std::vector<Shard>& shards = match.candidate;
     for (const Shard& shard : shards) {
       const auto first = std::ranges::find_if(
@@ -53,13 +50,14 @@ std::vector<GradientPart> parts_of_gradients(const Evidence& evidence) {
       parts.push_back(
           {.rank = shard.rank,
            .squared = std::pow(shard.record->norm * placement.scale, 2),
-           .region = {i, static_cast<std::size_t>(first - shards.begin())},
+           .region = {parameters, static_cast<std::size_t>(first - shards.begin())},
            .is_first = &shard == &shards.front(),
            .is_replicated = std::ranges::all_of(
                shards, [&](const Shard& each) { return same_region(each, shard); }),
            .is_of_expert = evidence.vocabulary().is_below(Role::kExperts, match.id.path),
            .is_vector = placement.dims.size() == 1});
     }
+    ++parameters;
   }
   return parts;
 }
@@ -168,8 +166,7 @@ struct NormScalar {
 std::optional<NormScalar> norm_of(const Evidence& evidence) {
   const Match& match = evidence.match();
   const auto reference = evidence.reference(&match);
-  if (match.id.kind != Kind::kScalar ||
-      !evidence.vocabulary().is(Role::kGradientNorm, match.id.path) || !reference ||
+  if (!evidence.vocabulary().is_scalar(Role::kGradientNorm, match.id) || !reference ||
       reference->data.size() != 1 || match.candidate.empty()) {
     return std::nullopt;
   }

@@ -1,5 +1,5 @@
+// A mean loss that another rule makes of the losses of tokens: another divisor, or other tokens.
 #include "analysis/causes/common/factors.h"
-#include "analysis/causes/common/modules.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
@@ -26,15 +26,12 @@ Rules rules_of(const Evidence& evidence, WhichRun run) {
   double whole = 0.0;    // sum over all tokens
   double all = 0.0;      // tokens
   std::vector<double> means;
-  for (const Match& match : evidence.matches()) {
-    if (match.id.kind != Kind::kLoss || match.id.step != evidence.finding().id.step) {
-      continue;
-    }
+  for (const Match& match : evidence.records(Kind::kLoss)) {
     const auto loss = evidence.value(&match, run);
     if (!loss) {
       return {};
     }
-    const auto mask = data_by_row(evidence, Role::kLossMask, loss->shape, match.id.microbatch);
+    const auto mask = evidence.data_by_row(Role::kLossMask, match.id.microbatch, loss->shape);
     double own = 0.0;
     double own_tokens = 0.0;
     for (std::size_t i = 0; i < loss->data.size(); ++i) {
@@ -74,9 +71,7 @@ std::size_t rule_for(double value, const Rules& rules) {
 }  // namespace
 
 Hypotheses find_loss_rule(const Evidence& evidence, const Sides& sides) {
-  const TensorId& id = evidence.finding().id;
-  if (id.kind != Kind::kScalar || !evidence.vocabulary().is(Role::kLoss, id.path) ||
-      sides.size() != 1) {
+  if (!evidence.vocabulary().is_scalar(Role::kLoss, evidence.finding().id) || sides.size() != 1) {
     return {};
   }
   const Rules reference = rules_of(evidence, WhichRun::kReference);
@@ -90,8 +85,8 @@ Hypotheses find_loss_rule(const Evidence& evidence, const Sides& sides) {
   const auto& [right_name, clean] = candidate[right];
   const bool is_rule = other < candidate.size();
   const double ratio = c / clean;
-  const std::string factor = explain_factor(evidence, ratio, kSameLoss * ratio);
-  if (!is_rule && factor.find('=') == std::string::npos) {
+  const double deviation = kSameLoss * ratio;
+  if (!is_rule && !has_meaning(evidence, ratio, deviation)) {
     return {};  // any number is some factor times any other
   }
   Hypothesis found{
@@ -99,7 +94,8 @@ Hypotheses find_loss_rule(const Evidence& evidence, const Sides& sides) {
       .sentence = fmt::format(
           "from its own losses of tokens the candidate makes {}; the reference's is {}, which of "
           "these losses is {} and not {}",
-          is_rule ? candidate[other].first : "a x " + right_name + ", a = " + factor,
+          is_rule ? candidate[other].first
+                  : "a x " + right_name + ", a = " + explain_factor(evidence, ratio, deviation),
           right_name,
           short_number(clean),
           short_number(c)),

@@ -3,6 +3,7 @@
 // factor of its gradient where the update itself hides it.
 #include "analysis/causes/common/factors.h"
 #include "analysis/causes/common/least_squares.h"
+#include "analysis/causes/common/modules.h"
 #include "analysis/causes/common/slices.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
@@ -39,20 +40,14 @@ std::optional<double> factor_of(const Match& match) {
 // The record before the finding, of the same micro-batch and direction, with the factor it has.
 std::string factor_before(const Evidence& evidence) {
   const TensorId& id = evidence.finding().id;
-  const Match* before = nullptr;
-  for (const Match& match : evidence.matches()) {
-    if (&match == &evidence.match()) {
-      break;
-    }
-    if (match.id.step == id.step && match.id.microbatch == id.microbatch &&
-        match.id.kind == id.kind && !match.reference.empty() && !match.candidate.empty()) {
-      before = &match;
-    }
-  }
+  const auto before = records_before(evidence, id, [&](const Match& match) {
+    return match.id.kind == id.kind && same_microbatch(match.id, id) && !match.reference.empty() &&
+           !match.candidate.empty();
+  });
   const bool known = id.kind == Kind::kOutput || id.kind == Kind::kGradOutput;
-  const auto factor = known && before != nullptr ? factor_of(*before) : std::nullopt;
+  const auto factor = known && !before.empty() ? factor_of(*before.front()) : std::nullopt;
   return factor ? fmt::format("; the record before it, {}, has the factor {}",
-                              to_string(before->id),
+                              to_string(before.front()->id),
                               factor_text(*factor))
                 : "";
 }
@@ -65,9 +60,8 @@ std::string common_factor(const Evidence& evidence, double factor) {
   const bool known = family_of(id.kind) == KindFamily::kParameterGradient || is_moment(id.kind);
   int same = 0;
   int all = 0;
-  for (const Match& match : evidence.matches()) {
-    const bool looked_at = known && match.id.kind == id.kind && match.id.step == id.step &&
-                           match.id.microbatch == id.microbatch && all < kLookedAt;
+  for (const Match& match : evidence.records(id.kind)) {
+    const bool looked_at = known && match.id.microbatch == id.microbatch && all < kLookedAt;
     if (const auto other = looked_at ? factor_of(match) : std::nullopt) {
       ++all;
       same += is_same(*other, factor) ? 1 : 0;
@@ -83,9 +77,8 @@ std::string common_factor(const Evidence& evidence, double factor) {
 // Gradients are clipped to a norm: divided by another one, all moments carry the norms' ratio.
 std::string norm_ratio(const Evidence& evidence, double factor) {
   const TensorId& id = evidence.finding().id;
-  for (const Match& match : evidence.matches()) {
-    if (!is_moment(id.kind) || match.id.step != id.step || match.id.kind != Kind::kScalar ||
-        !evidence.vocabulary().is(Role::kGradientNorm, match.id.path)) {
+  for (const Match& match : evidence.records(Kind::kScalar)) {
+    if (!is_moment(id.kind) || !evidence.vocabulary().is(Role::kGradientNorm, match.id.path)) {
       continue;
     }
     const auto reference = evidence.reference(&match);
@@ -215,12 +208,14 @@ Hypotheses of_single_loss(const Evidence& evidence, const Sides& sides) {
   }
   const double factor = sides.candidate.data[0] / sides.reference.data[0];
   const double deviation = evidence.bound() / std::abs(sides.reference.data[0]);
-  const std::string text = explain_factor(evidence, factor, deviation);
-  if (text.find('=') == std::string::npos) {
+  if (!has_meaning(evidence, factor, deviation)) {
     return {};
   }
   Hypothesis found =
-      about(sides, Signature::kWrongFactor, 0.0, "candidate = a x reference, a = " + text);
+      about(sides,
+            Signature::kWrongFactor,
+            0.0,
+            "candidate = a x reference, a = " + explain_factor(evidence, factor, deviation));
   found.named = {.axes = axes_in(evidence, factor), .factors = {factor}};
   found.bits = bits_of_factor(evidence, factor, deviation);
   return {std::move(found)};
@@ -252,8 +247,7 @@ Hypotheses of_ranks(const Evidence& evidence) {
                                  text))};
   }
   const bool known = std::ranges::all_of(factors, [&](const RankFactor& factor) {
-    return factor.equal ||
-           explain_factor(evidence, factor.value, factor.deviation).find('=') != std::string::npos;
+    return factor.equal || has_meaning(evidence, factor.value, factor.deviation);
   });
   const bool some_right = std::ranges::any_of(factors, &RankFactor::equal);
   return evidence.copies_differ() && some_right && !known

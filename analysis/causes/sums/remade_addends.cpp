@@ -1,11 +1,10 @@
 #include "analysis/causes/sums/remade_addends.h"
 
 #include "analysis/causes/common/modules.h"
+#include "analysis/causes/common/replay.h"
 #include "analysis/checks/structure.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -56,22 +55,14 @@ Numbers of_linear(const Evidence& evidence, const Use& use, const Values& refere
           kMostProducts) {
     return std::nullopt;
   }
-  const auto in = static_cast<std::size_t>(reference.shape[1]);
   for (const Match* match : inputs_of(evidence, use.output)) {
     const auto input = evidence.candidate(match);
-    if (!input || input->shape.empty() || input->shape.back() != reference.shape[1] ||
-        input->data.size() != use.rows() * in) {
+    if (!input || input->shape.empty() || input->shape.back() != reference.shape[1]) {
       continue;
     }
-    std::vector<double> sum(reference.data.size());
-    for (std::size_t i = 0; i < use.gradient.data.size(); ++i) {
-      const double* const x = input->data.data() + i / use.width() * in;
-      double* const row = sum.data() + i % use.width() * in;
-      for (std::size_t column = 0; column < in; ++column) {
-        row[column] += use.gradient.data[i] * x[column];
-      }
+    if (auto sum = weight_gradient(use.gradient, *input); !sum.empty()) {
+      return sum;
     }
-    return sum;
   }
   return std::nullopt;
 }
@@ -79,7 +70,7 @@ Numbers of_linear(const Evidence& evidence, const Use& use, const Values& refere
 // Rows of g, added to the rows of their tokens.
 Numbers of_embedding(const Evidence& evidence, const Use& use, const Values& reference) {
   const auto tokens =
-      data_by_row(evidence, Role::kTokens, use.gradient.shape, use.output.microbatch);
+      evidence.data_by_row(Role::kTokens, use.output.microbatch, use.gradient.shape);
   if (reference.shape.size() != 2 || !tokens || tokens->size() != use.rows() ||
       use.width() != static_cast<std::size_t>(reference.shape[1])) {
     return std::nullopt;
@@ -98,18 +89,16 @@ Numbers of_embedding(const Evidence& evidence, const Use& use, const Values& ref
 // Of every micro-batch, whose first call is the only one.
 std::vector<Use> uses_of(const Evidence& evidence, const std::string& module) {
   std::vector<Use> uses;
-  for (const Match& match : evidence.matches()) {
-    if (match.id.kind != Kind::kGradOutput || match.id.path != module ||
-        match.id.step != evidence.finding().id.step || match.candidate.empty()) {
+  for (const Match& match : evidence.records(Kind::kGradOutput)) {
+    if (match.id.path != module || match.candidate.empty()) {
       continue;
     }
     auto gradient = evidence.candidate(&match);
     if (!gradient || match.id.slot != 0 || match.id.call != 0) {
       return {};
     }
-    TensorId output = match.id;
-    output.kind = Kind::kOutput;
-    uses.push_back({std::move(output), ranks_of(match.candidate), *std::move(gradient)});
+    uses.push_back(
+        {as_kind(match.id, Kind::kOutput), ranks_of(match.candidate), *std::move(gradient)});
   }
   return uses;
 }
@@ -117,7 +106,6 @@ std::vector<Use> uses_of(const Evidence& evidence, const std::string& module) {
 }  // namespace
 
 AddendColumns remade_addends(const Evidence& evidence, const Values& reference) {
-  constexpr std::size_t kMostAddends = 64;
   const TensorId& id = evidence.finding().id;
   const std::string module = module_of(id.path);
   const std::vector<Use> uses =
@@ -127,15 +115,13 @@ AddendColumns remade_addends(const Evidence& evidence, const Values& reference) 
   }
   for (const auto& formula : {of_norm, of_linear, of_embedding}) {
     AddendColumns addends;
-    std::vector<std::vector<double>> columns;
     for (const Use& use : uses) {
       if (auto numbers = formula(evidence, use, reference)) {
         addends.list.push_back({use.ranks, use.output.microbatch});
-        addends.values.push_back({reference.shape, *numbers});
-        columns.push_back(*std::move(numbers));
+        addends.columns.push_back(*std::move(numbers));
       }
     }
-    if (columns.size() == uses.size() && is_sum_of(columns, reference.data)) {
+    if (addends.columns.size() == uses.size() && is_sum_of(addends.columns, reference.data)) {
       return addends;
     }
   }

@@ -1,3 +1,4 @@
+// Copies that differ: what every rank holds may be its own addend of a sum that nobody took.
 #include "analysis/causes/common/modules.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
@@ -5,7 +6,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -97,12 +97,11 @@ std::vector<Common> commons_of(const Evidence& evidence, const Values& expected)
     return {{"the bias", *std::move(bias)}};
   }
   std::vector<Common> list = {{}};
-  TensorId output = evidence.finding().id;
-  if (output.kind != Kind::kGradOutput) {
+  const TensorId& id = evidence.finding().id;
+  if (id.kind != Kind::kGradOutput) {
     return list;
   }
-  output.kind = Kind::kOutput;
-  for (const Match* match : outputs_after(evidence, output)) {
+  for (const Match* match : outputs_after(evidence, id)) {
     const auto own = evidence.candidate(match);
     auto through = own && !own->shape.empty() && own->shape.back() <= kSmall
                        ? gradient_through(evidence, *match)

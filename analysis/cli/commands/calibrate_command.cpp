@@ -1,12 +1,12 @@
 #include "analysis/bounds/calibration.h"
 #include "analysis/cli/commands/commands.h"
-#include "analysis/cli/options/columns.h"
 #include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/report_output.h"
 #include "analysis/cli/options/stored_pair.h"
 #include "analysis/cli/options/trace_argument.h"
 #include "analysis/cli/run/run_directory.h"
 #include "analysis/diff.h"
+#include "analysis/findings/text_columns.h"
 #include "analysis/findings/wording.h"
 
 #include <ttrace/error.h>
@@ -89,14 +89,17 @@ void print_table(const Calibration& calibration) {
                      short_number(shipped_limit(entry.key)),
                      short_number(entry.limit)});
   }
-  write_columns(std::cout, lines);
+  write_columns(std::cout, lines, {.indent = 0, .numbers_last = true});
 }
 
 // "2 of 20 (1.2 % to 31.7 %)"
 std::string alarms_text(std::size_t alarms, std::size_t runs) {
   const RateInterval interval = rate_interval(alarms, runs);
-  return std::to_string(alarms) + " of " + std::to_string(runs) + " (" +
-         short_number(100.0 * interval.from) + " % to " + short_number(100.0 * interval.to) + " %)";
+  return fmt::format("{} of {} ({} % to {} %)",
+                     alarms,
+                     runs,
+                     short_number(100.0 * interval.from),
+                     short_number(100.0 * interval.to));
 }
 
 void print_promise(const Calibration& calibration) {
@@ -113,52 +116,6 @@ void print_promise(const Calibration& calibration) {
       short_number(100.0 * calibration.rate_bound()),
       alarms_text(calibration.alarms_shipped, all),
       alarms_text(calibration.alarms, all));
-}
-
-}  // namespace
-
-Manual calibrate_manual() {
-  po::options_description named("Options");
-  named.add_options()(
-      "output,o",
-      po::value<std::string>()->value_name("FILE")->default_value("calibration.json"),
-      "file to write")("rate",
-                       po::value<double>()->default_value(0.01, "0.01")->value_name("R"),
-                       "fraction of clean runs that may raise a false alarm")(
-      "vouched",
-      "also take runs that raise an alarm under the shipped limits: you vouch that all runs are "
-      "right. A run is still refused if a tensor is missing, or differs where it must be equal, "
-      "because no limit can excuse that")(
-      "threads",
-      po::value<int>()->default_value(0)->value_name("N"),
-      "number of threads (0: all cores); the limits do not depend on it");
-  add_help_option(named);
-  return {
-      .name = "calibrate",
-      .summary = "derive limits for your own program from runs known to be right",
-      .synopses = {"RUN... [options]"},
-      .description = {"Every RUN is a folder that ttrace check made from a run known to be right: "
-                      "other seeds, batches and layouts of one program, in one precision. TTrace "
-                      "judges the runs again. It derives a limit for every class of tensors and "
-                      "every statistic from the largest value in each run, so that at most the "
-                      "stated rate of clean runs exceeds any limit (docs/verdict_reference.md).",
-                      "Pass the file to `ttrace check` and `ttrace diff` as --calibration. With "
-                      "fewer than 20 runs, the stated rate is an extrapolation.",
-                      "A run that raises an alarm under the shipped limits is refused, unless you "
-                      "vouch with --vouched that all runs are right: without such runs, the limits "
-                      "would follow from the runs that need them least. The output and the file "
-                      "state how many of all runs raise an alarm under the shipped limits, and how "
-                      "many under the new ones."},
-      .options = named,
-      .exit_codes = {{"0", "the file was written"},
-                     {"2",
-                      "nothing was written: a run has a finding (with --vouched: one that no limit "
-                      "can excuse), the runs have several precisions, the file exists, or bad "
-                      "usage"}},
-      .examples = {
-          {"ttrace calibrate runs/clean-* -o calibration.json",
-           "derive limits from all runs named clean-..."},
-          {"ttrace diff runs/7 --calibration calibration.json", "judge a run by these limits"}}};
 }
 
 int run_calibrate(const po::variables_map& values) {
@@ -186,6 +143,52 @@ int run_calibrate(const po::variables_map& values) {
                     kFewRuns));
   }
   return 0;
+}
+
+}  // namespace
+
+Manual calibrate_manual() {
+  po::options_description named("Options");
+  named.add_options()(
+      "output,o", text_option("FILE")->default_value("calibration.json"), "file to write")(
+      "rate",
+      po::value<double>()->default_value(0.01, "0.01")->value_name("R"),
+      "fraction of clean runs that may raise a false alarm")(
+      "vouched",
+      "also take runs that raise an alarm under the shipped limits: you vouch that all runs are "
+      "right. A run is still refused if a tensor is missing, or differs where it must be equal, "
+      "because no limit can excuse that")(
+      "threads",
+      po::value<int>()->default_value(0)->value_name("N"),
+      "number of threads (0: all cores); the limits do not depend on it");
+  add_help_option(named);
+  return {
+      .name = "calibrate",
+      .summary = "derive limits for your own program from runs known to be right",
+      .synopses = {"RUN... [options]"},
+      .description = {"Every RUN is a folder that ttrace check made from a run known to be right: "
+                      "other seeds, batches and layouts of one program, in one precision. TTrace "
+                      "judges the runs again. It derives a limit for every class of tensors and "
+                      "every statistic from the largest value in each run, so that at most the "
+                      "stated rate of clean runs exceeds any limit (docs/verdict_reference.md).",
+                      "Pass the file to `ttrace check` and `ttrace diff` as --calibration. With "
+                      "fewer than 20 runs, the stated rate is an extrapolation.",
+                      "A run that raises an alarm under the shipped limits is refused, unless you "
+                      "vouch with --vouched that all runs are right: without such runs, the limits "
+                      "would follow from the runs that need them least. The output and the file "
+                      "state how many of all runs raise an alarm under the shipped limits, and how "
+                      "many under the new ones."},
+      .options = named,
+      .run = run_calibrate,
+      .exit_codes = {{"0", "the file was written"},
+                     {"2",
+                      "nothing was written: a run has a finding (with --vouched: one that no limit "
+                      "can excuse), the runs have several precisions, the file exists, or bad "
+                      "usage"}},
+      .examples = {
+          {"ttrace calibrate runs/clean-* -o calibration.json",
+           "derive limits from all runs named clean-..."},
+          {"ttrace diff runs/7 --calibration calibration.json", "judge a run by these limits"}}};
 }
 
 }  // namespace ttrace::cli

@@ -7,10 +7,11 @@
 #include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/pass_limits.h"
 #include "analysis/cli/options/selection_options.h"
+#include "analysis/cli/options/stored_pair.h"
 #include "analysis/cli/run/estimate.h"
 #include "analysis/cli/run/interrupt.h"
 #include "analysis/cli/run/temporary_folder.h"
-#include "analysis/reports/report_writers.h"
+#include "analysis/findings/wording.h"
 #include "trace/base/precision.h"
 #include "trace/file/manifest.h"
 #include "trace/file/noise_table.h"
@@ -24,7 +25,6 @@
 #include <chrono>
 #include <filesystem>
 #include <iostream>
-#include <sstream>
 #include <system_error>
 
 namespace fs = std::filesystem;
@@ -65,36 +65,33 @@ void add_switches(po::options_description& named) {
 
 po::options_description named_options() {
   po::options_description named("Options");
-  const auto text = [](const std::string& name) {
-    return po::value<std::string>()->value_name(name);
-  };
   named.add_options()("reference",
-                      text("COMMAND|FOLDER"),
+                      text_option("COMMAND|FOLDER"),
                       "the trusted single-device program, or the trace that an earlier run left "
                       "(its noise passes are used, too)")(
-      "candidate", text("COMMAND"), "the program under test")(
+      "candidate", text_option("COMMAND"), "the program under test")(
       "output,o",
-      text("FOLDER"),
+      text_option("FOLDER"),
       "folder for everything that the check writes; default: runs/N with the next free number")(
       "rerun",
-      text("COMMAND"),
+      text_option("COMMAND"),
       "the program that wrote the stored reference; it runs again where the check needs more "
       "passes of it. Without this option, the command, folder and environment that the stored "
       "reference remembers are used")("noise",
                                       po::value<int>()->default_value(5)->value_name("K"),
                                       "number of noise passes of the reference")(
       "steps",
-      text("FIRST:LAST"),
+      text_option("FIRST:LAST"),
       "trace the iterations from FIRST to LAST - 1, or one iteration; the default is 0:1")(
       "rename",
-      text("FILE"),
+      text_option("FILE"),
       "file that says which names mean the same, if the two programs name their modules "
       "differently; see docs/rename.md")(
       "precision",
-      text(fmt::format("{}", fmt::join(precisions_on_request(), "|"))),
+      text_option(fmt::format("{}", fmt::join(precisions_on_request(), "|"))),
       "precision in which both programs must compute")(
       "start",
-      text("reference|own")->default_value("reference"),
+      text_option("reference|own")->default_value("reference"),
       "parameters with which the candidate starts: the reference's or its own");
   add_pass_limit_options(named);
   add_switches(named);
@@ -105,15 +102,11 @@ po::options_description named_options() {
   return named;
 }
 
-std::string text_or(const po::variables_map& values, const char* name, const char* otherwise) {
-  return values.count(name) == 0 ? otherwise : values[name].as<std::string>();
-}
-
 void check_word(const char* option,
                 const std::string& value,
                 const std::vector<std::string>& allowed) {
   TTRACE_CHECK(
-      std::find(allowed.begin(), allowed.end(), value) != allowed.end(),
+      std::ranges::find(allowed, value) != allowed.end(),
       UsageError,
       fmt::format("--{} is '{}'; it must be one of {}", option, value, fmt::join(allowed, ", ")));
 }
@@ -201,13 +194,14 @@ std::string remembered(const std::string& reference) {
 
 CheckOptions read_options(const po::variables_map& values) {
   CheckOptions options;
-  options.reference = text_or(values, "reference", "");
+  options.reference = text_of(values, "reference").value_or("");
   options.stored = is_trace(options.reference);
-  options.candidate = text_or(values, "candidate", "");
-  options.rerun = !options.stored              ? options.reference
-                  : values.count("rerun") != 0 ? values["rerun"].as<std::string>()
-                                               : remembered(options.reference);
-  options.output = text_or(values, "output", "");
+  options.candidate = text_of(values, "candidate").value_or("");
+  const auto rerun = text_of(values, "rerun");
+  options.rerun = !options.stored ? options.reference
+                  : rerun         ? *rerun
+                                  : remembered(options.reference);
+  options.output = text_of(values, "output").value_or("");
   options.estimate = values.count("estimate") != 0;
   options.collectives = values.count("collectives") != 0;
   options.zooms = values.count("zoom") != 0;
@@ -218,15 +212,15 @@ CheckOptions read_options(const po::variables_map& values) {
   options.self_check = self_check_of(values);
   options.noise = whole_number(values, "noise", 0);
   options.noise_given = !values["noise"].defaulted();
-  if (values.count("steps") != 0) {
-    options.steps = parse_steps(values["steps"].as<std::string>());
+  if (const auto steps = text_of(values, "steps")) {
+    options.steps = parse_steps(*steps);
   }
-  if (values.count("precision") != 0) {
-    options.precision = values["precision"].as<std::string>();
+  if (const auto precision = text_of(values, "precision")) {
+    options.precision = *precision;
     check_word("precision", options.precision, precisions_on_request());
   }
-  if (values.count("rename") != 0) {
-    options.rename = RenameMap::load(values["rename"].as<std::string>());
+  if (const auto map = text_of(values, "rename")) {
+    options.rename = RenameMap::load(*map);
   }
   if (options.dyadic) {
     choose_dyadic(options);
@@ -239,7 +233,7 @@ CheckOptions read_options(const po::variables_map& values) {
   options.judging.selection = selection_of(values, StepsOption::kRunSteps);
   read_judging_options(values, options.judging);
   check_commands(options);
-  check_rerun(options, values.count("rerun") != 0);
+  check_rerun(options, rerun.has_value());
   return options;
 }
 
@@ -288,15 +282,6 @@ void read_stored_reference(CheckOptions& options) {
   }
 }
 
-void write_files(const RunDirectory& run, const Report& report, std::size_t max_rows) {
-  std::ostringstream text;
-  write_text(text, report, {.color = false, .max_rows = max_rows});
-  run.write("report.txt", text.str());
-  std::ostringstream json;
-  write_json(json, report);
-  run.write("report.json", json.str());
-}
-
 std::string summary(const CheckOptions& options, const RunDirectory& run, const Course& course) {
   std::string text;
   const auto add = [&text](const std::string& what, double seconds) {
@@ -337,8 +322,8 @@ CaptureCounts count_reference(const CheckOptions& options) {
             .log = folder.path() + "/reference.log",
             .complete = [path = folder.path()] { return counts_are_complete(path); },
             .remedy = ""};
-  pass.variables.emplace_back("TTRACE_DIR", folder.path());
-  pass.variables.emplace_back("TTRACE_COUNT", "1");
+  pass.variables["TTRACE_DIR"] = folder.path();
+  pass.variables["TTRACE_COUNT"] = "1";
   Course course;
   course.passes = 1;
   follow(pass, options.limits, course);
@@ -386,6 +371,36 @@ void add_zoom(const CheckOptions& options, const RunDirectory& run, Report& repo
   }
 }
 
+int run_check(const po::variables_map& values) {
+  CheckOptions options = read_options(values);
+  if (options.stored) {
+    read_stored_reference(options);
+  }
+  if (options.estimate) {
+    return run_estimate(options);
+  }
+  if (values.count("print-jobs") != 0) {
+    print_jobs(std::cout, options, values);
+    return 0;
+  }
+  const RunDirectory run = RunDirectory::create(options.output);
+  require_writable(options.report);  // perhaps in the folder of the run
+  options.report.files.insert(options.report.files.begin(),
+                              {{ReportFormat::kText, run.path() + "/report.txt"},
+                               {ReportFormat::kJson, run.path() + "/report.json"}});
+  Course course;
+  run_passes(options, run, course);
+  const auto start = std::chrono::steady_clock::now();
+  Report report =
+      judge({course.judged_by, run.candidate(), run.path()}, options.judging, Completeness::kWhole);
+  course.comparison =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  add_zoom(options, run, report);
+  write_report(report, options.report);
+  course.progress.print(summary(options, run, course));
+  return exit_code(report);
+}
+
 }  // namespace
 
 Manual check_manual() {
@@ -407,6 +422,7 @@ Manual check_manual() {
            "variables for each pass. TTRACE_FILTER decides what is captured, and --filter decides "
            "which captured tensors are compared. Both search the id."},
       .options = named_options(),
+      .run = run_check,
       .exit_codes =
           {{"0", "every tensor is within its bound"},
            {"1", "a tensor diverges or is missing"},
@@ -432,38 +448,6 @@ Manual check_manual() {
            {"ttrace check --golden --reference \"ref\" --candidate \"mpirun -n 4 train\"",
             "find out whether the precision recipe is active at all"}},
       .takes_words = false};
-}
-
-int run_check(const po::variables_map& values) {
-  CheckOptions options = read_options(values);
-  if (options.stored) {
-    read_stored_reference(options);
-  }
-  if (options.estimate) {
-    return run_estimate(options);
-  }
-  if (values.count("print-jobs") != 0) {
-    print_jobs(std::cout, options, values);
-    return 0;
-  }
-  const RunDirectory run = RunDirectory::create(options.output);
-  require_writable(options.report);  // perhaps in the folder of the run
-  Course course;
-  run_passes(options, run, course);
-  const auto start = std::chrono::steady_clock::now();
-  const auto forced = forced_traces(run.path());
-  options.judging.forced = forced ? &*forced : nullptr;
-  const auto golden = golden_trace(run.path());
-  options.judging.golden = golden ? &*golden : nullptr;
-  options.judging.remarks = remarks_of_passes(run.path());
-  Report report = compare(course.judged_by, run.candidate(), options.judging, course.progress);
-  course.comparison =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  add_zoom(options, run, report);
-  write_files(run, report, options.report.max_rows);
-  write_report(report, options.report);
-  course.progress.print(summary(options, run, course));
-  return exit_code(report);
 }
 
 }  // namespace ttrace::cli

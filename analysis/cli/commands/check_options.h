@@ -6,6 +6,7 @@
 #include "analysis/align/step_range.h"
 #include "analysis/cli/options/report_output.h"
 #include "analysis/cli/run/passes.h"
+#include "analysis/diff.h"
 #include "analysis/rename/rename_map.h"
 #include "trace/base/zoom_target.h"
 

@@ -4,7 +4,7 @@
 #include "analysis/checks/routing_check.h"
 #include "analysis/cli/commands/pass_plan.h"
 #include "analysis/cli/commands/remembered_command.h"
-#include "analysis/cli/options/selection_options.h"
+#include "analysis/cli/options/warn.h"
 #include "analysis/cli/run/estimate.h"
 #include "analysis/cli/run/interrupt.h"
 #include "analysis/rename/rename.h"
@@ -19,8 +19,6 @@
 
 #include <fmt/core.h>
 
-#include <filesystem>
-
 namespace ttrace::cli {
 
 namespace {
@@ -32,12 +30,7 @@ std::vector<std::string> rename_pass(const CheckOptions& options,
                                      const std::string& target,
                                      RenameOptions how,
                                      Course& course) {
-  if (course.progress.visible()) {
-    how.progress = [&course](std::size_t done, std::size_t total) {
-      course.progress.show_rarely("renaming " + std::to_string(done) + " of " +
-                                  std::to_string(total));
-    };
-  }
+  how.progress = course.progress.counter("renaming");
   RenameResult result = rename_trace(source, target, *options.rename, how);
   course.progress.clear();
   return std::move(result.warnings);

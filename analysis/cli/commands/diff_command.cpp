@@ -7,6 +7,24 @@
 namespace po = boost::program_options;
 
 namespace ttrace::cli {
+namespace {
+
+int run_diff(const po::variables_map& values) {
+  const ReportOptions options = report_options(values);
+  require_writable(options);
+  DiffOptions judging;
+  judging.threads = options.threads;
+  judging.selection = selection_of(values);
+  read_judging_options(values, judging);
+  judging.allowances = allowances_of(values);
+  StoredPair pair = find_pair("diff", words_of(values));
+  read_rename_option(values, pair);
+  const Report report = judge(pair, judging, completeness_of(values));
+  write_report(report, options);
+  return exit_code(report);
+}
+
+}  // namespace
 
 Manual diff_manual() {
   po::options_description named("Options");
@@ -26,6 +44,7 @@ Manual diff_manual() {
                       "The selection limits which tensors are compared; bounds still follow from "
                       "all tensors. --ranks means ranks of the candidate."},
       .options = named,
+      .run = run_diff,
       .exit_codes =
           {{"0", "every tensor is within its bound"},
            {"1", "a tensor diverges or is missing"},
@@ -39,21 +58,6 @@ Manual diff_manual() {
                    {"ttrace diff runs/1 --format junit=report.xml",
                     "print the text and write a file for a CI server"},
                    {"ttrace diff runs/1 --partial", "compare as much as a killed run recorded"}}};
-}
-
-int run_diff(const po::variables_map& values) {
-  const ReportOptions options = report_options(values);
-  require_writable(options);
-  DiffOptions judging;
-  judging.threads = options.threads;
-  judging.selection = selection_of(values);
-  read_judging_options(values, judging);
-  judging.allowances = allowances_of(values);
-  StoredPair pair = find_pair("diff", words_of(values));
-  read_rename_option(values, pair);
-  const Report report = judge(pair, judging, completeness_of(values));
-  write_report(report, options);
-  return exit_code(report);
 }
 
 }  // namespace ttrace::cli

@@ -1,9 +1,8 @@
 #include "analysis/cli/commands/commands.h"
+#include "analysis/cli/options/command_line.h"
 #include "analysis/cli/run/helper_program.h"
 #include "analysis/cli/run/interrupt.h"
 #include "analysis/cli/run/temporary_folder.h"
-
-#include <ttrace/error.h>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -185,33 +184,6 @@ void print(const Diagnosed& one) {
   }
 }
 
-}  // namespace
-
-Manual doctor_manual() {
-  po::options_description named("Options");
-  named.add_options()("python",
-                      po::value<std::string>()->default_value("python3")->value_name("PATH"),
-                      "interpreter that runs your training program")(
-      "launcher",
-      po::value<std::vector<std::string>>()->value_name("COMMAND"),
-      "command that starts your ranks, up to where the program would stand (\"srun -n 2\"); "
-      "repeatable; default: torchrun and mpirun where they are installed");
-  add_help_option(named);
-  return {.name = "doctor",
-          .summary = "find out whether this machine can trace programs",
-          .synopses = {"[options]"},
-          .description = {"Says where the program, the library and the Python package are, for "
-                          "which torch they were built, and whether launchers hand the variables "
-                          "to their ranks by which a check tells a program what to trace."},
-          .options = named,
-          .exit_codes = {{"0", "nothing is missing"},
-                         {"1", "something is missing; a line says what to do"},
-                         {"2", "bad usage"}},
-          .examples = {{"ttrace doctor --python .venv/bin/python --launcher 'srun -n 2'",
-                        "ask about a virtual environment and a cluster's launcher"}},
-          .takes_words = false};
-}
-
 int run_doctor(const po::variables_map& values) {
   const NoteInterrupts noting;
   const TemporaryFolder folder("doctor");
@@ -239,6 +211,34 @@ int run_doctor(const po::variables_map& values) {
     say(*leftover);
   }
   return is_well ? 0 : 1;
+}
+
+}  // namespace
+
+Manual doctor_manual() {
+  po::options_description named("Options");
+  named.add_options()("python",
+                      text_option("PATH")->default_value("python3"),
+                      "interpreter that runs your training program")(
+      "launcher",
+      po::value<std::vector<std::string>>()->value_name("COMMAND"),
+      "command that starts your ranks, up to where the program would stand (\"srun -n 2\"); "
+      "repeatable; default: torchrun and mpirun where they are installed");
+  add_help_option(named);
+  return {.name = "doctor",
+          .summary = "find out whether this machine can trace programs",
+          .synopses = {"[options]"},
+          .description = {"Says where the program, the library and the Python package are, for "
+                          "which torch they were built, and whether launchers hand the variables "
+                          "to their ranks by which a check tells a program what to trace."},
+          .options = named,
+          .run = run_doctor,
+          .exit_codes = {{"0", "nothing is missing"},
+                         {"1", "something is missing; a line says what to do"},
+                         {"2", "bad usage"}},
+          .examples = {{"ttrace doctor --python .venv/bin/python --launcher 'srun -n 2'",
+                        "ask about a virtual environment and a cluster's launcher"}},
+          .takes_words = false};
 }
 
 }  // namespace ttrace::cli

@@ -26,35 +26,6 @@ std::size_t position_of(const std::string& id, const Report& report, const Store
       ids, id, pair.run.empty() ? pair.reference + " and " + pair.candidate : pair.run);
 }
 
-}  // namespace
-
-Manual explain_manual() {
-  po::options_description named("Options");
-  add_judging_options(named);
-  add_rename_option(named);
-  add_partial_option(named);
-  add_format_option(named);
-  add_threads_option(named);
-  add_help_option(named);
-  return {
-      .name = "explain",
-      .summary = "explain why one tensor got its verdict",
-      .synopses = {"RUN ID [options]", "REFERENCE CANDIDATE ID [options]"},
-      .description = {"Judges two stored traces again, as diff does, and explains the verdict of "
-                      "one tensor: every bound that applies, the one that decides, the arithmetic "
-                      "with its numbers, what was recorded before the tensor, and the smallest "
-                      "error that the check would have noticed.",
-                      "RUN is a folder made by ttrace check. With --format json, it prints the "
-                      "tensor's object from the report of diff and adds the explanation."},
-      .options = named,
-      .exit_codes =
-          {{"0", "the tensor is within its bounds"},
-           {"1", "the tensor is a finding"},
-           {"2", "there is no such tensor or trace, the tensor could not be judged, or bad usage"}},
-      .examples = {{"ttrace explain runs/1 s0/m0/output/decoder.layers.0/0",
-                    "explain the verdict of one output in the last check"}}};
-}
-
 int run_explain(const po::variables_map& values) {
   const ReportFormat format = format_of(values);
   DiffOptions judging;
@@ -78,6 +49,36 @@ int run_explain(const po::variables_map& values) {
     write_text(std::cout, explanation);
   }
   return exit_code(explanation);
+}
+
+}  // namespace
+
+Manual explain_manual() {
+  po::options_description named("Options");
+  add_judging_options(named);
+  add_rename_option(named);
+  add_partial_option(named);
+  add_format_option(named);
+  add_threads_option(named);
+  add_help_option(named);
+  return {
+      .name = "explain",
+      .summary = "explain why one tensor got its verdict",
+      .synopses = {"RUN ID [options]", "REFERENCE CANDIDATE ID [options]"},
+      .description = {"Judges two stored traces again, as diff does, and explains the verdict of "
+                      "one tensor: every bound that applies, the one that decides, the arithmetic "
+                      "with its numbers, what was recorded before the tensor, and the smallest "
+                      "error that the check would have noticed.",
+                      "RUN is a folder made by ttrace check. With --format json, it prints the "
+                      "tensor's object from the report of diff and adds the explanation."},
+      .options = named,
+      .run = run_explain,
+      .exit_codes =
+          {{"0", "the tensor is within its bounds"},
+           {"1", "the tensor is a finding"},
+           {"2", "there is no such tensor or trace, the tensor could not be judged, or bad usage"}},
+      .examples = {{"ttrace explain runs/1 s0/m0/output/decoder.layers.0/0",
+                    "explain the verdict of one output in the last check"}}};
 }
 
 }  // namespace ttrace::cli

@@ -4,7 +4,6 @@
 #include "analysis/cli/options/command_line.h"
 #include "analysis/cli/run/run_directory.h"
 #include "trace/file/manifest.h"
-#include "trace/file/trace_reader.h"
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>

@@ -12,8 +12,9 @@
 #include "analysis/gate/gate_file.h"
 #include "analysis/gate/layout_result.h"
 
+#include <cstdint>
+#include <map>
 #include <string>
-#include <vector>
 
 namespace ttrace::cli {
 

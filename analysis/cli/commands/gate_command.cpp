@@ -1,9 +1,12 @@
 #include "analysis/cli/commands/commands.h"
 #include "analysis/cli/commands/gate_checks.h"
 #include "analysis/cli/options/command_line.h"
+#include "analysis/cli/options/trace_argument.h"
+#include "analysis/cli/run/helper_program.h"
 #include "analysis/cli/run/interrupt.h"
 #include "analysis/cli/run/progress.h"
 #include "analysis/cli/run/run_directory.h"
+#include "analysis/cli/run/temporary_folder.h"
 #include "analysis/gate/fingerprint.h"
 #include "analysis/gate/gate_summary.h"
 
@@ -39,7 +42,7 @@ po::options_description gate_options() {
   po::options_description named("Options");
   named.add_options()(
       "output,o",
-      po::value<std::string>()->value_name("FOLDER"),
+      text_option("FOLDER"),
       "folder for everything that the gate writes; default: runs/N with the next free number")(
       "only",
       po::value<std::vector<std::string>>()->value_name("LAYOUT"),
@@ -55,15 +58,14 @@ po::options_description gate_options() {
 }
 
 GateArguments read_arguments(const po::variables_map& values) {
-  const auto words = values.count(kWords) == 0 ? Arguments() : values[kWords].as<Arguments>();
+  const std::vector<std::string> words = words_of(values);
   TTRACE_CHECK(
       words.size() == 1,
       UsageError,
       fmt::format("gate takes one file, but {} were given: ttrace gate FILE", words.size()));
-  GateArguments arguments{.file = words.front(), .renew = values.count("renew") != 0};
-  if (values.count("output") != 0) {
-    arguments.output = values["output"].as<std::string>();
-  }
+  GateArguments arguments{.file = words.front(),
+                          .output = text_of(values, "output").value_or(""),
+                          .renew = values.count("renew") != 0};
   if (values.count("only") != 0) {
     const auto& names = values["only"].as<std::vector<std::string>>();
     arguments.only = {names.begin(), names.end()};
@@ -79,11 +81,8 @@ std::chrono::year_month_day today() {
 }
 
 void require_current(const GateFile& file) {
-  std::string text;
-  for (const std::string& sentence : expired(file, today())) {
-    text += (text.empty() ? "" : "\n") + sentence;
-  }
-  TTRACE_CHECK(text.empty(), UsageError, text);
+  const std::vector<std::string> sentences = expired(file, today());
+  TTRACE_CHECK(sentences.empty(), UsageError, fmt::format("{}", fmt::join(sentences, "\n")));
 }
 
 void require_known(const GateFile& file, const std::set<std::string>& only) {
@@ -99,6 +98,13 @@ void require_known(const GateFile& file, const std::set<std::string>& only) {
                     name,
                     nearest(name, known)));
   }
+}
+
+// Of the repository in which the gate runs; empty outside of one.
+std::string current_commit() {
+  const TemporaryFolder folder("gate");
+  const HelperOutcome git = run_helper("git rev-parse HEAD 2>/dev/null", folder.path());
+  return git.well ? git.output.substr(0, git.output.find('\n')) : "";
 }
 
 class Gate {
@@ -139,7 +145,7 @@ class Gate {
       }
       const auto sentences =
           differences(read_fingerprint(folder_of(file_, reference) + "/made_from.json"),
-                      fingerprint_of(reference));
+                      fingerprint_of(reference, commit_));
       if (!sentences.empty()) {
         declare_stale(reference.name, sentences);
       }
@@ -168,7 +174,7 @@ class Gate {
       const bool missing = arguments_.renew || !is_stored(file_, reference);
       if (missing && needed_.contains(reference.name)) {
         // Of the files that the program is about to read.
-        made.emplace_back(&reference, fingerprint_of(reference));
+        made.emplace_back(&reference, fingerprint_of(reference, commit_));
         tasks.push_back(making(file_, reference, run_.path()));
       }
     }
@@ -313,6 +319,7 @@ class Gate {
   GateArguments arguments_;
   GateFile file_;
   RunDirectory run_;
+  std::string commit_ = current_commit();
   ProgressLine progress_;
   GateResult result_;
   std::vector<LayoutResult> all_;  // also of layouts that are not selected
@@ -320,6 +327,16 @@ class Gate {
   std::set<std::string> stale_;    // the same
   std::map<std::string, std::uint64_t> memory_;
 };
+
+int run_gate(const po::variables_map& values) {
+  const GateArguments arguments = read_arguments(values);
+  const GateFile file = load_gate_file(arguments.file);
+  require_valid_options(file);
+  require_current(file);
+  require_known(file, arguments.only);
+  const NoteInterrupts noted;
+  return Gate(arguments, file).run();
+}
 
 }  // namespace
 
@@ -341,6 +358,7 @@ Manual gate_manual() {
            "traces and logs in NAME/. The summary is also added to the file that "
            "GITHUB_STEP_SUMMARY names. docs/gate.md describes FILE."},
       .options = gate_options(),
+      .run = run_gate,
       .exit_codes = {{"0", "all layouts are within bound"},
                      {"1", "a layout diverges"},
                      {"2",
@@ -352,16 +370,6 @@ Manual gate_manual() {
           {"ttrace gate gate.yaml -o out", "check all layouts"},
           {"ttrace gate gate.yaml --only tp2-dp2", "check one of them"},
           {"ttrace gate gate.yaml --renew", "make the references again, then check all layouts"}}};
-}
-
-int run_gate(const po::variables_map& values) {
-  const GateArguments arguments = read_arguments(values);
-  const GateFile file = load_gate_file(arguments.file);
-  require_valid_options(file);
-  require_current(file);
-  require_known(file, arguments.only);
-  const NoteInterrupts noted;
-  return Gate(arguments, file).run();
 }
 
 }  // namespace ttrace::cli

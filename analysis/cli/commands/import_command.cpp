@@ -1,15 +1,16 @@
 #include "analysis/cli/commands/commands.h"
-#include "analysis/cli/commands/job_script.h"
 #include "analysis/cli/options/command_line.h"
-#include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/trace_argument.h"
+#include "analysis/cli/options/warn.h"
 #include "analysis/cli/run/helper_program.h"
 #include "analysis/cli/run/interrupt.h"
+#include "analysis/cli/run/process.h"
 #include "analysis/cli/run/program_exception.h"
 #include "analysis/cli/run/temporary_folder.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/kind.h"
 #include "trace/base/precision.h"
+#include "trace/file/trace_writer.h"
 
 #include <ttrace/annotations.h>
 #include <ttrace/error.h>
@@ -18,7 +19,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -62,10 +62,6 @@ const Format& format_called(const std::string& word) {
                            nearest(word, known)));
 }
 
-std::optional<std::string> text_of(const po::variables_map& values, const char* option) {
-  return values.count(option) == 0 ? std::nullopt : std::optional(values[option].as<std::string>());
-}
-
 void require_paths(const std::vector<std::string>& paths) {
   TTRACE_CHECK(!paths.empty(),
                UsageError,
@@ -75,15 +71,6 @@ void require_paths(const std::vector<std::string>& paths) {
     TTRACE_CHECK(
         fs::exists(path, missing), UsageError, path, " does not exist; pass the path of the files");
   }
-}
-
-void require_free(const std::string& target) {
-  std::error_code error;
-  TTRACE_CHECK(!fs::exists(target, error) ||
-                   (fs::is_directory(target, error) && fs::is_empty(target, error)),
-               UsageError,
-               target,
-               " is not empty; choose another folder, or remove it");
 }
 
 // What every option may be, before an interpreter starts.
@@ -159,32 +146,59 @@ void print_result(const nlohmann::json& result, const std::string& target) {
 
 po::options_description import_options() {
   po::options_description named("Options");
-  const auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
-  named.add_options()("output,o", text("TRACE"), "folder of the new trace")(
+  named.add_options()("output,o", text_option("TRACE"), "folder of the new trace")(
       "step",
       po::value<int>()->value_name("N"),
       "safetensors, npy, dcp: training step that the files are of (default 0, where parameters "
       "must "
       "be equal in every bit); sglang, msprobe: import this step alone")(
       "kind",
-      text("KIND"),
+      text_option("KIND"),
       "safetensors, npy, dcp: kind of the tensors whose names do not say it; default: param, and "
       "for npy output")(
       "dims",
-      text("FILE"),
+      text_option("FILE"),
       "annotation file that says how tensors are cut over ranks (docs/trace_format.md); default: "
       "every rank holds all of every tensor")(
       "axes",
-      text("NAME=N,..."),
+      text_option("NAME=N,..."),
       "axes of the ranks, the slowest first: dp=2,tp=4; default: one axis, `ranks`")(
       "precision",
-      text("P"),
+      text_option("P"),
       "what the program computed in; default: the coarsest type of its tensors")(
       "python",
-      po::value<std::string>()->default_value("python3")->value_name("PATH"),
+      text_option("PATH")->default_value("python3"),
       "interpreter that has torch and the package of TTrace");
   add_help_option(named);
   return named;
+}
+
+int run_import(const po::variables_map& values) {
+  const std::vector<std::string> words = words_of(values);
+  TTRACE_CHECK(!words.empty(),
+               UsageError,
+               "import needs a format and a path: ttrace import FORMAT PATH... -o TRACE");
+  const Format& format = format_called(words.front());
+  require_paths({words.begin() + 1, words.end()});
+  const auto target = text_of(values, "output");
+  TTRACE_CHECK(target, UsageError, "import does not know where to write; pass -o TRACE");
+  require_free_folder(*target);
+  check_options(format, values);
+
+  const NoteInterrupts noting;
+  const TemporaryFolder folder("import");
+  const std::string file = folder.path() + "/result.json";
+  const HelperOutcome outcome = run_helper(command_of(values, words, file), folder.path());
+  std::ifstream stream(file);
+  const auto result = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  if (!result.is_object() || (!outcome.well && !result.contains("error"))) {
+    refuse_python(values["python"].as<std::string>(), outcome);
+  }
+  if (result.contains("error")) {
+    TTRACE_THROW(UsageError, result["error"].get<std::string>());
+  }
+  print_result(result, *target);
+  return 0;
 }
 
 }  // namespace
@@ -213,6 +227,7 @@ Manual import_manual() {
            "which "
            "are coarse: it finds large errors. --rtol and --atol of diff set bounds of your own."},
       .options = import_options(),
+      .run = run_import,
       .exit_codes = {{"0", "the trace was written"},
                      {"2",
                       "nothing was written: a file is unreadable or of another format, a library "
@@ -224,36 +239,6 @@ Manual import_manual() {
            "a checkpoint of any layout, to compare with one of another layout"},
           {"ttrace import sglang /tmp/dumper/run1 --axes tp=4 --dims gpt.ttrace.yaml -o run1",
            "dumps of four ranks, whose cuts a file declares"}}};
-}
-
-int run_import(const po::variables_map& values) {
-  const std::vector<std::string> words = words_of(values);
-  TTRACE_CHECK(!words.empty(),
-               UsageError,
-               "import needs a format and a path: ttrace import FORMAT PATH... -o TRACE");
-  const Format& format = format_called(words.front());
-  require_paths({words.begin() + 1, words.end()});
-  TTRACE_CHECK(values.count("output") != 0,
-               UsageError,
-               "import does not know where to write; pass -o TRACE");
-  const auto& target = values["output"].as<std::string>();
-  require_free(target);
-  check_options(format, values);
-
-  const NoteInterrupts noting;
-  const TemporaryFolder folder("import");
-  const std::string file = folder.path() + "/result.json";
-  const HelperOutcome outcome = run_helper(command_of(values, words, file), folder.path());
-  std::ifstream stream(file);
-  const auto result = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
-  if (!result.is_object() || (!outcome.well && !result.contains("error"))) {
-    refuse_python(values["python"].as<std::string>(), outcome);
-  }
-  if (result.contains("error")) {
-    TTRACE_THROW(UsageError, result["error"].get<std::string>());
-  }
-  print_result(result, target);
-  return 0;
 }
 
 }  // namespace ttrace::cli

@@ -4,6 +4,7 @@
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/stored_pair.h"
 #include "analysis/cli/options/trace_argument.h"
+#include "analysis/cli/options/warn.h"
 #include "analysis/cli/run/progress.h"
 #include "analysis/cli/run/run_directory.h"
 #include "analysis/infer/annotation_file.h"
@@ -30,7 +31,7 @@ po::options_description infer_options() {
                       po::value<int>()->default_value(20)->value_name("N"),
                       "number of contradictions, and of unexplained tensors, to print");
   named.add_options()("output,o",
-                      po::value<std::string>()->value_name("FILE"),
+                      text_option("FILE"),
                       "write what was found to FILE as annotations; FILE is replaced only when all "
                       "of it is written");
   add_help_option(named);
@@ -42,16 +43,36 @@ Inference infer_pair(const StoredPair& pair, const po::variables_map& values) {
   InferOptions options;
   options.threads = threads_of(values);
   options.selection = selection_of(values);
-  if (progress.visible()) {
-    options.progress = [&progress](std::size_t done, std::size_t total) {
-      progress.show_rarely("placing " + std::to_string(done) + " of " + std::to_string(total));
-    };
-  }
+  options.progress = progress.counter("placing");
   Inference inference =
       infer(Trace::open(pair.reference), Trace::open(pair.candidate), std::move(options));
   progress.clear();
   warn(inference.warnings);
   return inference;
+}
+
+int run_infer(const po::variables_map& values) {
+  const ReportFormat format = format_of(values);
+  const auto max_rows = static_cast<std::size_t>(whole_number(values, "max-report", 0));
+  const StoredPair pair = find_pair("infer", words_of(values));
+  const Inference inference = infer_pair(pair, values);
+  TTRACE_CHECK(!inference.tensors.empty(),
+               UsageError,
+               fmt::format("{} and {} have no tensor in common that could be placed; give two "
+                           "traces of one model and one step, or a wider selection",
+                           pair.reference,
+                           pair.candidate));
+  if (const auto output = text_of(values, "output")) {
+    const AnnotationFile file = annotation_file(inference, pair.candidate);
+    replace_file(*output, file.text);
+    warn(file.warnings);
+  }
+  if (format == ReportFormat::kJson) {
+    write_json(std::cout, inference);
+  } else {
+    write_text(std::cout, inference, max_rows);
+  }
+  return inference.contradictions.empty() ? 0 : 1;
 }
 
 }  // namespace
@@ -71,6 +92,7 @@ Manual infer_manual() {
            "numbers vote together. RUN is a folder made by ttrace check. A Python program records "
            "a trace without declarations by attach(..., placements=\"none\")."},
       .options = infer_options(),
+      .run = run_infer,
       .exit_codes = {{"0", "no declared placement contradicts the bytes"},
                      {"1", "the bytes contradict at least one declared placement"},
                      {"2",
@@ -78,30 +100,6 @@ Manual infer_manual() {
       .examples = {{"ttrace infer runs/1", "check the declared placements of the last check"},
                    {"ttrace infer REF CAND -o gpt.ttrace.yaml",
                     "write an annotation file for a program that has none"}}};
-}
-
-int run_infer(const po::variables_map& values) {
-  const ReportFormat format = format_of(values);
-  const auto max_rows = static_cast<std::size_t>(whole_number(values, "max-report", 0));
-  const StoredPair pair = find_pair("infer", words_of(values));
-  const Inference inference = infer_pair(pair, values);
-  TTRACE_CHECK(!inference.tensors.empty(),
-               UsageError,
-               fmt::format("{} and {} have no tensor in common that could be placed; give two "
-                           "traces of one model and one step, or a wider selection",
-                           pair.reference,
-                           pair.candidate));
-  if (values.count("output") != 0) {
-    const AnnotationFile file = annotation_file(inference, pair.candidate);
-    replace_file(values["output"].as<std::string>(), file.text);
-    warn(file.warnings);
-  }
-  if (format == ReportFormat::kJson) {
-    write_json(std::cout, inference);
-  } else {
-    write_text(std::cout, inference, max_rows);
-  }
-  return inference.contradictions.empty() ? 0 : 1;
 }
 
 }  // namespace ttrace::cli

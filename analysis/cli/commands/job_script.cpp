@@ -1,5 +1,7 @@
 #include "analysis/cli/commands/job_script.h"
 
+#include "analysis/cli/run/process.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,13 +27,14 @@ constexpr auto kHead = R"sh(#
 set -eu
 )sh";
 
-constexpr auto kHelpers = R"sh(mkdir -p "$run/logs"
+constexpr auto kVariables = R"sh(mkdir -p "$run/logs"
 
 # Of TTRACE_*, only what says how to trace comes from outside.
 for name in ${!TTRACE_@}; do
   case $name in
-    TTRACE_FILTER | TTRACE_LOG | TTRACE_NAMED | TTRACE_ON_ERROR) ;;
-    *) unset "$name" ;;
+)sh";
+
+constexpr auto kHelpers = R"sh(    *) unset "$name" ;;
   esac
 done
 
@@ -114,14 +117,6 @@ void print_head(std::ostream& out, const JobScript& script) {
 
 }  // namespace
 
-std::string shell_word(const std::string& text) {
-  std::string word = "'";
-  for (const char c : text) {
-    word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  }
-  return word + "'";
-}
-
 std::vector<std::string> lines_of(const Pass& pass, const std::string& name) {
   std::vector<std::string> lines;
   for (const auto& [variable, value] : pass.variables) {
@@ -133,7 +128,7 @@ std::vector<std::string> lines_of(const Pass& pass, const std::string& name) {
 
 void print_script(std::ostream& out, const JobScript& script) {
   print_head(out, script);
-  out << kHelpers;
+  out << kVariables << fmt::format("    {}) ;;\n", fmt::join(kUsersVariables, " | ")) << kHelpers;
   for (const Job& job : script.jobs) {
     out << fmt::format("\njob-{}() (\n", job.name);
     for (const std::string& line : job.lines) {

@@ -23,9 +23,6 @@ struct JobScript {
   std::vector<Job> jobs;
 };
 
-// Text as one word of a shell.
-[[nodiscard]] std::string shell_word(const std::string& text);
-
 // Lines that run a pass under its variables and keep what it prints in logs/NAME.log.
 [[nodiscard]] std::vector<std::string> lines_of(const Pass& pass, const std::string& name);
 

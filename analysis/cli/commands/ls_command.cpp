@@ -1,16 +1,14 @@
 #include "analysis/align/machine.h"
 #include "analysis/align/matching.h"
 #include "analysis/cli/commands/commands.h"
-#include "analysis/cli/options/columns.h"
 #include "analysis/cli/options/report_output.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/trace_argument.h"
+#include "analysis/cli/options/warn.h"
+#include "analysis/findings/json_text.h"
+#include "analysis/findings/text_columns.h"
 #include "analysis/findings/wording.h"
 #include "trace/file/trace_reader.h"
-
-#include <ttrace/error.h>
-
-#include <nlohmann/json.hpp>
 
 #include <iostream>
 
@@ -66,7 +64,7 @@ void print_text(const Trace& trace, const std::vector<Row>& rows, std::size_t le
                      std::to_string(row.bytes)});
     bytes += row.bytes;
   }
-  write_columns(std::cout, lines);
+  write_columns(std::cout, lines, {.indent = 0, .numbers_last = true});
   std::cout << counted(rows.size(), "tensor") << ", " << counted(bytes, "byte");
   if (left_out > 0) {
     std::cout << "; the selection leaves out " << left_out;
@@ -75,26 +73,40 @@ void print_text(const Trace& trace, const std::vector<Row>& rows, std::size_t le
   std::cout << machine_line(trace.manifest());
 }
 
+Json row_json(const Row& row) {
+  const TensorId& id = row.tensor->id;
+  return {{"id", to_string(id)},
+          {"kind", name_of(id.kind)},
+          {"order", row.tensor->order},
+          {"type", row.type},
+          {"shape", row.shape},
+          {"ranks", row.ranks},
+          {"bytes", row.bytes}};
+}
+
 void print_json(const Trace& trace, const std::vector<Row>& rows, std::size_t left_out) {
-  using Json = nlohmann::ordered_json;
-  std::cout << "{\"schema\":1,\n\"directory\":"
-            << Json(trace.directory()).dump(-1, ' ', false, Json::error_handler_t::replace)
-            << ",\n\"numerics\":"
-            << Json(trace.manifest().numerics).dump(-1, ' ', false, Json::error_handler_t::replace)
-            << ",\n\"left_out\":" << left_out << ",\n\"tensors\":[";
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const Row& row = rows[i];
-    const TensorId& id = row.tensor->id;
-    const Json json = {{"id", to_string(id)},
-                       {"kind", name_of(id.kind)},
-                       {"order", row.tensor->order},
-                       {"type", row.type},
-                       {"shape", row.shape},
-                       {"ranks", row.ranks},
-                       {"bytes", row.bytes}};
-    std::cout << (i == 0 ? "\n" : ",\n") << json.dump();
+  std::cout << "{\"schema\":1,\n\"directory\":" << dump(trace.directory())
+            << ",\n\"numerics\":" << dump(trace.manifest().numerics)
+            << ",\n\"left_out\":" << left_out << ",\n\"tensors\":";
+  write_json_list(std::cout, rows, row_json);
+  std::cout << "}\n";
+}
+
+int run_ls(const po::variables_map& values) {
+  const std::string folder = trace_folder_of(values, "ls");
+  const ReportFormat format = format_of(values);
+  Selection selection = selection_of(values);
+  const Trace trace = Trace::open(folder);
+  const std::vector<Match> tensors = tensors_of(trace);
+  const std::vector<Row> rows = selected(tensors, selection);
+  warn(selection.unused());
+  const std::size_t left_out = tensors.size() - rows.size();
+  if (format == ReportFormat::kJson) {
+    print_json(trace, rows, left_out);
+  } else {
+    print_text(trace, rows, left_out);
   }
-  std::cout << "\n]}\n";
+  return 0;
 }
 
 }  // namespace
@@ -113,27 +125,11 @@ Manual ls_manual() {
                           "determinism and others). docs/trace_format.md explains ids and "
                           "settings."},
           .options = named,
+          .run = run_ls,
           .exit_codes = {{"0", "the trace was read"},
                          {"2", "the trace could not be read, or bad usage"}},
           .examples = {{"ttrace ls runs/1/candidate --kinds main_grad",
                         "list the reduced gradients of the last check's candidate"}}};
-}
-
-int run_ls(const po::variables_map& values) {
-  const std::string folder = trace_folder_of(values, "ls");
-  const ReportFormat format = format_of(values);
-  Selection selection = selection_of(values);
-  const Trace trace = Trace::open(folder);
-  const std::vector<Match> tensors = tensors_of(trace);
-  const std::vector<Row> rows = selected(tensors, selection);
-  warn(selection.unused());
-  const std::size_t left_out = tensors.size() - rows.size();
-  if (format == ReportFormat::kJson) {
-    print_json(trace, rows, left_out);
-  } else {
-    print_text(trace, rows, left_out);
-  }
-  return 0;
 }
 
 }  // namespace ttrace::cli

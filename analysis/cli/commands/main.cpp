@@ -19,49 +19,42 @@ namespace {
 
 using ttrace::cli::Arguments;
 
-struct Command {
-  ttrace::cli::Manual (*manual)();
-  int (*run)(const boost::program_options::variables_map& values);
-};
+using ttrace::cli::Manual;
 
-constexpr std::array<Command, 15> kCommands{
-    {{ttrace::cli::check_manual, ttrace::cli::run_check},
-     {ttrace::cli::gate_manual, ttrace::cli::run_gate},
-     {ttrace::cli::diff_manual, ttrace::cli::run_diff},
-     {ttrace::cli::explain_manual, ttrace::cli::run_explain},
-     {ttrace::cli::zoom_manual, ttrace::cli::run_zoom},
-     {ttrace::cli::calibrate_manual, ttrace::cli::run_calibrate},
-     {ttrace::cli::infer_manual, ttrace::cli::run_infer},
-     {ttrace::cli::ls_manual, ttrace::cli::run_ls},
-     {ttrace::cli::show_manual, ttrace::cli::run_show},
-     {ttrace::cli::verify_manual, ttrace::cli::run_verify},
-     {ttrace::cli::timeline_manual, ttrace::cli::run_timeline},
-     {ttrace::cli::merge_manual, ttrace::cli::run_merge},
-     {ttrace::cli::rename_manual, ttrace::cli::run_rename},
-     {ttrace::cli::import_manual, ttrace::cli::run_import},
-     {ttrace::cli::doctor_manual, ttrace::cli::run_doctor}}};
+constexpr std::array kCommands{ttrace::cli::check_manual,
+                               ttrace::cli::gate_manual,
+                               ttrace::cli::diff_manual,
+                               ttrace::cli::explain_manual,
+                               ttrace::cli::zoom_manual,
+                               ttrace::cli::calibrate_manual,
+                               ttrace::cli::infer_manual,
+                               ttrace::cli::ls_manual,
+                               ttrace::cli::show_manual,
+                               ttrace::cli::verify_manual,
+                               ttrace::cli::timeline_manual,
+                               ttrace::cli::merge_manual,
+                               ttrace::cli::rename_manual,
+                               ttrace::cli::import_manual,
+                               ttrace::cli::doctor_manual};
 
 constexpr int kCouldNotCompare = 2;
 
-void print_help(std::ostream& out) {
-  out << "Usage: ttrace COMMAND [options]\n\nCompares one training step of a parallel run with the "
-         "same step of a trusted\nsingle-device run, and names the first tensor whose difference "
-         "round-off cannot\nexplain.\n\nCommands:\n";
-  for (const Command& command : kCommands) {
-    const ttrace::cli::Manual manual = command.manual();
-    out << "  " << std::left << std::setw(10) << manual.name << manual.summary << '\n';
+std::vector<Manual> manuals() {
+  std::vector<Manual> all;
+  for (const auto& manual : kCommands) {
+    all.push_back(manual());
   }
-  out << "\n`ttrace COMMAND --help` prints the options of a command, `ttrace help --man` "
-         "prints\nthe man page, `ttrace help --completion SHELL` the completion for bash, zsh or "
-         "fish,\n`ttrace --version` the version.\nExit codes: 0 every tensor "
-         "is within its bound, 1 a tensor diverges or is missing,\n2 the comparison was not "
-         "possible.\n";
+  return all;
 }
 
-[[noreturn]] void refuse_unknown(const std::string& word) {
+// Throws UsageError that names the nearest command.
+Manual command_called(const std::string& word) {
   std::vector<std::string> known{"--help", "--version", "help"};
-  for (const Command& command : kCommands) {
-    known.push_back(command.manual().name);
+  for (const Manual& manual : manuals()) {
+    if (manual.name == word) {
+      return manual;
+    }
+    known.push_back(manual.name);
   }
   TTRACE_THROW(
       UsageError,
@@ -69,12 +62,18 @@ void print_help(std::ostream& out) {
           "unknown command '{}'; the nearest is '{}'", word, ttrace::cli::nearest(word, known)));
 }
 
-std::vector<ttrace::cli::Manual> manuals() {
-  std::vector<ttrace::cli::Manual> all;
-  for (const Command& command : kCommands) {
-    all.push_back(command.manual());
+void print_help(std::ostream& out) {
+  out << "Usage: ttrace COMMAND [options]\n\nCompares one training step of a parallel run with the "
+         "same step of a trusted\nsingle-device run, and names the first tensor whose difference "
+         "round-off cannot\nexplain.\n\nCommands:\n";
+  for (const Manual& manual : manuals()) {
+    out << "  " << std::left << std::setw(10) << manual.name << manual.summary << '\n';
   }
-  return all;
+  out << "\n`ttrace COMMAND --help` prints the options of a command, `ttrace help --man` "
+         "prints\nthe man page, `ttrace help --completion SHELL` the completion for bash, zsh or "
+         "fish,\n`ttrace --version` the version.\nExit codes: 0 every tensor "
+         "is within its bound, 1 a tensor diverges or is missing,\n2 the comparison was not "
+         "possible.\n";
 }
 
 // `ttrace help`, `ttrace help --man`, `ttrace help --completion SHELL`, `ttrace help COMMAND`.
@@ -98,13 +97,8 @@ int help(const Arguments& arguments) {
     ttrace::cli::print_man_page(std::cout, manuals());
     return 0;
   }
-  for (const ttrace::cli::Manual& manual : manuals()) {
-    if (arguments.front() == manual.name) {
-      ttrace::cli::print_help(std::cout, manual);
-      return 0;
-    }
-  }
-  refuse_unknown(arguments.front());
+  ttrace::cli::print_help(std::cout, command_called(arguments.front()));
+  return 0;
 }
 
 int run(const Arguments& arguments) {
@@ -124,18 +118,13 @@ int run(const Arguments& arguments) {
     std::cout << "ttrace " << TTRACE_VERSION << '\n';
     return 0;
   }
-  for (const Command& command : kCommands) {
-    const ttrace::cli::Manual manual = command.manual();
-    if (word == manual.name) {
-      const auto values = parse({arguments.begin() + 1, arguments.end()}, manual);
-      if (values.count("help") == 0) {
-        return command.run(values);
-      }
-      ttrace::cli::print_help(std::cout, manual);
-      return 0;
-    }
+  const Manual manual = command_called(word);
+  const auto values = parse({arguments.begin() + 1, arguments.end()}, manual);
+  if (values.count("help") == 0) {
+    return manual.run(values);
   }
-  refuse_unknown(word);
+  ttrace::cli::print_help(std::cout, manual);
+  return 0;
 }
 
 int report_error(const std::string& message) {

@@ -1,7 +1,9 @@
 #include "analysis/align/matching.h"
 #include "analysis/cli/commands/commands.h"
+#include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/trace_argument.h"
+#include "analysis/cli/options/warn.h"
 #include "analysis/cli/run/merged_writer.h"
 #include "analysis/cli/run/progress.h"
 #include "analysis/findings/wording.h"
@@ -54,12 +56,42 @@ Outcome write_tensors(const std::vector<Match>& tensors,
   return outcome;
 }
 
+int run_merge(const po::variables_map& values) {
+  const std::string folder = trace_folder_of(values, "merge");
+  const auto file = text_of(values, "output");
+  TTRACE_CHECK(
+      file,
+      UsageError,
+      "merge does not know where to write; pass -o FILE.h5, -o FILE.safetensors or -o FOLDER/");
+  Selection selection = selection_of(values);
+  const Trace trace = Trace::open(folder);
+  const auto writer = merged_writer(*file, trace.manifest());
+  ProgressLine progress;
+  const Outcome outcome = write_tensors(tensors_of(trace), selection, *writer, progress);
+  warn(selection.unused());
+  TTRACE_CHECK(outcome.written + outcome.defective > 0,
+               UsageError,
+               fmt::format("the selection leaves out all {} tensors; `ttrace ls` lists their ids",
+                           outcome.left_out));
+  writer->commit();
+  std::cout << counted(outcome.written, "tensor") << " written to " << *file;
+  if (outcome.defective > 0) {
+    std::cout << "; " << outcome.defective
+              << " left out, because their parts contradict each other";
+  }
+  if (outcome.left_out > 0) {
+    std::cout << "; the selection leaves out " << outcome.left_out;
+  }
+  std::cout << '\n';
+  return outcome.defective == 0 ? 0 : 1;
+}
+
 }  // namespace
 
 Manual merge_manual() {
   po::options_description named("Options");
   named.add_options()("output,o",
-                      po::value<std::string>()->value_name("FILE|FOLDER/"),
+                      text_option("FILE|FOLDER/"),
                       "what to write, by its ending: FILE.h5, FILE.safetensors, or FOLDER/ for one "
                       ".npy file per tensor");
   add_selection_options(named);
@@ -76,6 +108,7 @@ Manual merge_manual() {
            "F16 and FP8 become F32, which holds all their values. If the parts of a tensor "
            "contradict each other, the command names the tensor and leaves it out."},
       .options = named,
+      .run = run_merge,
       .exit_codes =
           {{"0", "all selected tensors are in the file"},
            {"1", "tensors were left out, because their parts contradict each other"},
@@ -84,36 +117,6 @@ Manual merge_manual() {
                     "read gradients in a notebook: h5py.File('grads.h5')['s0/main_grad/...']"},
                    {"ttrace merge runs/1/candidate -o weights.safetensors --kinds param",
                     "hand the parameters to another tool"}}};
-}
-
-int run_merge(const po::variables_map& values) {
-  const std::string folder = trace_folder_of(values, "merge");
-  TTRACE_CHECK(
-      values.count("output") != 0,
-      UsageError,
-      "merge does not know where to write; pass -o FILE.h5, -o FILE.safetensors or -o FOLDER/");
-  const auto& file = values["output"].as<std::string>();
-  Selection selection = selection_of(values);
-  const Trace trace = Trace::open(folder);
-  const auto writer = merged_writer(file, trace.manifest());
-  ProgressLine progress;
-  const Outcome outcome = write_tensors(tensors_of(trace), selection, *writer, progress);
-  warn(selection.unused());
-  TTRACE_CHECK(outcome.written + outcome.defective > 0,
-               UsageError,
-               fmt::format("the selection leaves out all {} tensors; `ttrace ls` lists their ids",
-                           outcome.left_out));
-  writer->commit();
-  std::cout << counted(outcome.written, "tensor") << " written to " << file;
-  if (outcome.defective > 0) {
-    std::cout << "; " << outcome.defective
-              << " left out, because their parts contradict each other";
-  }
-  if (outcome.left_out > 0) {
-    std::cout << "; the selection leaves out " << outcome.left_out;
-  }
-  std::cout << '\n';
-  return outcome.defective == 0 ? 0 : 1;
 }
 
 }  // namespace ttrace::cli

@@ -18,25 +18,37 @@ std::string absolute(const std::string& path) {
   return fs::absolute(path).lexically_normal().string();
 }
 
-// Sets a variable that the passes of this check have in common to what this one alone has.
-void replace_variable(Variables& variables, const std::string& name, const std::string& value) {
-  std::erase_if(variables, [&](const auto& variable) { return variable.first == name; });
-  variables.emplace_back(name, value);
+// A pass of the reference's program that leaves a trace in `folder`.
+Pass tracing_pass(const CheckOptions& options,
+                  const RunDirectory& run,
+                  const std::string& kind,
+                  const std::string& name,
+                  const std::string& folder) {
+  Pass pass{.name = name,
+            .command = options.rerun,
+            .variables = variables(options, kind),
+            .trace = folder,
+            .log = run.log(name),
+            .complete = [folder] { return is_complete(folder); },
+            .remedy = ""};
+  pass.variables["TTRACE_DIR"] = absolute(folder);
+  return pass;
 }
 
 }  // namespace
 
 Variables variables(const CheckOptions& options, const std::string& pass) {
-  Variables result{{"TTRACE_PASS", pass}, {"TTRACE_START", options.start}};
-  result.emplace_back("TTRACE_STEPS", to_string(options.steps.value_or(StepRange{})));
+  Variables result{{"TTRACE_PASS", pass},
+                   {"TTRACE_START", options.start},
+                   {"TTRACE_STEPS", to_string(options.steps.value_or(StepRange{}))}};
   if (!options.precision.empty()) {
-    result.emplace_back("TTRACE_PRECISION", options.precision);
+    result["TTRACE_PRECISION"] = options.precision;
   }
   if (options.dyadic) {
-    result.emplace_back("TTRACE_INPUTS", "dyadic");
+    result["TTRACE_INPUTS"] = "dyadic";
   }
   if (options.zoom) {
-    result.emplace_back("TTRACE_ZOOM", to_string(*options.zoom));
+    result["TTRACE_ZOOM"] = to_string(*options.zoom);
   }
   return result;
 }
@@ -50,16 +62,9 @@ std::string stored_as(const CheckOptions& options, const RunDirectory& run) {
 }
 
 Pass reference_pass(const CheckOptions& options, const RunDirectory& run, const ReferenceRun& to) {
-  Pass pass{.name = to.label("reference"),
-            .command = options.rerun,
-            .variables = variables(options, "reference"),
-            .trace = to.folder,
-            .log = run.log(to.label("reference")),
-            .complete = [folder = to.folder] { return is_complete(folder); },
-            .remedy = ""};
-  pass.variables.emplace_back("TTRACE_DIR", absolute(to.folder));
+  Pass pass = tracing_pass(options, run, "reference", to.label("reference"), to.folder);
   if (!to.candidate.empty()) {
-    pass.variables.emplace_back("TTRACE_CANDIDATE", absolute(to.candidate));
+    pass.variables["TTRACE_CANDIDATE"] = absolute(to.candidate);
   }
   return pass;
 }
@@ -77,14 +82,14 @@ Pass noise_pass(const CheckOptions& options,
       .log = run.log(to.label("noise-") + std::to_string(seed)),
       .complete = [table] { return fs::exists(table); },
       .remedy = ""};
-  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(to.folder));
-  pass.variables.emplace_back("TTRACE_NOISE_SEED", std::to_string(seed));
+  pass.variables["TTRACE_REFERENCE"] = absolute(to.folder);
+  pass.variables["TTRACE_NOISE_SEED"] = std::to_string(seed);
   if (to.candidate.empty()) {
     pass.remedy = fmt::format("the reference is complete; pass --reference {} to reuse it with {}",
                               to.folder,
                               counted(seed - 1, "noise pass"));
   } else {
-    pass.variables.emplace_back("TTRACE_CANDIDATE", absolute(to.candidate));
+    pass.variables["TTRACE_CANDIDATE"] = absolute(to.candidate);
   }
   return pass;
 }
@@ -103,21 +108,15 @@ Pass self_check_pass(const CheckOptions& options, const RunDirectory& run, const
 }
 
 Pass candidate_pass(const CheckOptions& options, const RunDirectory& run) {
-  Pass pass{.name = "candidate",
-            .command = options.candidate,
-            .variables = variables(options, "candidate"),
-            .trace = run.candidate(),
-            .log = run.log("candidate"),
-            .complete = [folder = run.candidate()] { return is_complete(folder); },
-            .remedy = ""};
+  Pass pass = tracing_pass(options, run, "candidate", "candidate", run.candidate());
+  pass.command = options.candidate;
   if (!options.dyadic) {  // a stored reference knows other inputs
     pass.remedy = fmt::format("the reference is complete; pass --reference {} to reuse it",
                               stored_as(options, run));
   }
-  pass.variables.emplace_back("TTRACE_DIR", absolute(run.candidate()));
-  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(run.reference()));
+  pass.variables["TTRACE_REFERENCE"] = absolute(run.reference());
   if (options.collectives) {
-    pass.variables.emplace_back("TTRACE_COLLECTIVES", "1");
+    pass.variables["TTRACE_COLLECTIVES"] = "1";
   }
   return pass;
 }
@@ -127,37 +126,23 @@ Pass forced_pass(const CheckOptions& options,
                  const std::string& precision,
                  const std::string& name,
                  const std::string& folder) {
-  Pass pass{.name = name,
-            .command = options.rerun,
-            .variables = variables(options, "forced"),
-            .trace = folder,
-            .log = run.log(name),
-            .complete = [folder] { return is_complete(folder); },
-            .remedy = "let the program compute in Session::precision(), or pass --no-forced"};
-  replace_variable(pass.variables, "TTRACE_PRECISION", precision);
+  Pass pass = tracing_pass(options, run, "forced", name, folder);
+  pass.remedy = "let the program compute in Session::precision(), or pass --no-forced";
   const std::string side = reference_side(options, run);
-  pass.variables.emplace_back("TTRACE_DIR", absolute(folder));
-  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(side + "/reference"));
-  pass.variables.emplace_back("TTRACE_CANDIDATE", absolute(side + "/candidate"));
+  pass.variables["TTRACE_PRECISION"] = precision;
+  pass.variables["TTRACE_REFERENCE"] = absolute(side + "/reference");
+  pass.variables["TTRACE_CANDIDATE"] = absolute(side + "/candidate");
   return pass;
 }
 
 Pass golden_pass_of(const CheckOptions& options, const RunDirectory& run, bool rerouted) {
   const std::string side = reference_side(options, run);
-  const std::string folder = golden_pass(side);
-  Pass pass{.name = "golden",
-            .command = options.rerun,
-            .variables = variables(options, "golden"),
-            .trace = folder,
-            .log = run.log("golden"),
-            .complete = [folder] { return is_complete(folder); },
-            .remedy = "let the program compute in Session::precision(), or leave --golden out"};
-  replace_variable(pass.variables, "TTRACE_PRECISION", std::string(kGoldenPrecision));
-  replace_variable(pass.variables, "TTRACE_START", "reference");
-  pass.variables.emplace_back("TTRACE_DIR", absolute(folder));
-  pass.variables.emplace_back("TTRACE_REFERENCE", absolute(side + "/reference"));
-  pass.variables.emplace_back("TTRACE_CANDIDATE",
-                              absolute(side + (rerouted ? "/candidate" : "/reference")));
+  Pass pass = tracing_pass(options, run, "golden", "golden", golden_pass(side));
+  pass.remedy = "let the program compute in Session::precision(), or leave --golden out";
+  pass.variables["TTRACE_PRECISION"] = kGoldenPrecision;
+  pass.variables["TTRACE_START"] = "reference";
+  pass.variables["TTRACE_REFERENCE"] = absolute(side + "/reference");
+  pass.variables["TTRACE_CANDIDATE"] = absolute(side + (rerouted ? "/candidate" : "/reference"));
   return pass;
 }
 

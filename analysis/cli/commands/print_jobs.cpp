@@ -3,6 +3,7 @@
 #include "analysis/cli/commands/commands.h"
 #include "analysis/cli/commands/job_script.h"
 #include "analysis/cli/commands/pass_plan.h"
+#include "analysis/cli/run/process.h"
 #include "analysis/cli/run/run_directory.h"
 #include "trace/base/precision.h"
 #include "trace/file/noise_table.h"
@@ -201,8 +202,7 @@ void Plan::add_forced(const std::string& name,
   }
   lines.insert(lines.end(), {"  *) exit 0 ;; # nothing is wider", "esac"});
   Pass pass = forced_pass(options_, run_, "", name, folder);
-  std::erase_if(pass.variables,
-                [](const auto& variable) { return variable.first == "TTRACE_PRECISION"; });
+  pass.variables.erase("TTRACE_PRECISION");
   lines.push_back("export TTRACE_PRECISION=" + precision);
   std::ranges::move(lines_of(pass, name), std::back_inserter(lines));
   add_optional(name,
@@ -217,12 +217,10 @@ void Plan::add_golden() {
       fmt::format("[ \"$(precision {})\" != f64 ] || exit 0", shell_word(run_.reference()))};
   Lines run = lines_of(golden_pass_of(options_, run_, false), "golden");
   const Pass rerouted = golden_pass_of(options_, run_, true);
-  const std::string followed = rerouted.variables.back().second;
   run.insert(run.end() - 1,
-             fmt::format("[ ! -e {} ] || export {}={}",
+             fmt::format("[ ! -e {} ] || export TTRACE_CANDIDATE={}",
                          shell_word(run_.rerouted() + "/manifest.json"),
-                         rerouted.variables.back().first,
-                         shell_word(followed)));
+                         shell_word(rerouted.variables.at("TTRACE_CANDIDATE"))));
   std::ranges::move(run, std::back_inserter(lines));
   Texts after{options_.rename ? "rename-candidate" : "rerouted-reference"};
   const Lines then = renamed(folder, golden_pass(run_.path()));

@@ -5,7 +5,7 @@
 
 #include "analysis/cli/commands/check_options.h"
 
-#include <boost/program_options.hpp>
+#include <boost/program_options/variables_map.hpp>
 
 #include <iosfwd>
 

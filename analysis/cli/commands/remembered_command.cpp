@@ -1,6 +1,6 @@
 #include "analysis/cli/commands/remembered_command.h"
 
-#include "analysis/cli/commands/job_script.h"
+#include "analysis/cli/run/process.h"
 #include "analysis/cli/run/run_directory.h"
 
 #include <ttrace/error.h>

@@ -1,8 +1,9 @@
 #include "analysis/cli/commands/commands.h"
 #include "analysis/cli/commands/rename_guess.h"
+#include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/report_output.h"
-#include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/trace_argument.h"
+#include "analysis/cli/options/warn.h"
 #include "analysis/cli/run/progress.h"
 #include "analysis/findings/wording.h"
 #include "analysis/rename/rename.h"
@@ -27,18 +28,44 @@ Names read_names(const po::variables_map& values) {
   return word == name_of(Names::kCandidate) ? Names::kCandidate : Names::kReference;
 }
 
+int run_rename(const po::variables_map& values) {
+  if (values.count("guess") != 0) {
+    TTRACE_CHECK(values.count("map") == 0,
+                 UsageError,
+                 "--guess proposes a map and --map gives one; leave one of them out");
+    return run_guess(values);
+  }
+  const std::string folder = trace_folder_of(values, "rename");
+  const auto map = text_of(values, "map");
+  TTRACE_CHECK(map, UsageError, "rename does not know which names mean the same; pass --map FILE");
+  const auto target = text_of(values, "output");
+  TTRACE_CHECK(target, UsageError, "rename does not know where to write; pass -o FOLDER");
+  RenameOptions options{.to = read_names(values)};
+  ProgressLine progress;
+  options.progress = progress.counter("renamed");
+  const RenameResult result = rename_trace(folder, *target, RenameMap::load(*map), options);
+  progress.clear();
+  warn(result.warnings);
+  std::cout << counted(result.tensors, "tensor") << " written to " << *target;
+  if (result.only_here > 0) {
+    std::cout << "; " << result.only_here
+              << " left out, because the other program does not have them";
+  }
+  std::cout << '\n';
+  return 0;
+}
+
 }  // namespace
 
 Manual rename_manual() {
   po::options_description named("Options");
-  const auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
   named.add_options()(
-      "map", text("FILE"), "file that says which names mean the same; see docs/rename.md")(
+      "map", text_option("FILE"), "file that says which names mean the same; see docs/rename.md")(
       "to",
-      text("candidate|reference")->default_value("candidate"),
+      text_option("candidate|reference")->default_value("candidate"),
       "program whose names the new trace gets; TRACE has the other program's")(
       "guess", "propose a map for the two traces; -o names its file (default: it is printed)")(
-      "output,o", text("PATH"), "folder of the new trace, or file of the proposed map");
+      "output,o", text_option("PATH"), "folder of the new trace, or file of the proposed map");
   add_format_option(named);
   add_help_option(named);
   return {
@@ -60,6 +87,7 @@ Manual rename_manual() {
            "OPEN, and what it may be. Give both programs the same weights and data; otherwise only "
            "shapes, order and names can be compared."},
       .options = named,
+      .run = run_rename,
       .exit_codes =
           {{"0",
             "the new trace was written; with --guess: every tensor has a counterpart or is "
@@ -75,39 +103,6 @@ Manual rename_manual() {
            "write the trace that TTRACE_CANDIDATE names in forced passes of the reference"},
           {"ttrace rename --guess ref cand -o plain.rename.yaml",
            "propose a map for a check with --rename plain.rename.yaml"}}};
-}
-
-int run_rename(const po::variables_map& values) {
-  if (values.count("guess") != 0) {
-    TTRACE_CHECK(values.count("map") == 0,
-                 UsageError,
-                 "--guess proposes a map and --map gives one; leave one of them out");
-    return run_guess(values);
-  }
-  const std::string folder = trace_folder_of(values, "rename");
-  TTRACE_CHECK(values.count("map") != 0,
-               UsageError,
-               "rename does not know which names mean the same; pass --map FILE");
-  TTRACE_CHECK(values.count("output") != 0,
-               UsageError,
-               "rename does not know where to write; pass -o FOLDER");
-  const auto& target = values["output"].as<std::string>();
-  RenameOptions options{.to = read_names(values)};
-  ProgressLine progress;
-  options.progress = [&progress](std::size_t done, std::size_t total) {
-    progress.show_rarely("renamed " + std::to_string(done) + " of " + std::to_string(total));
-  };
-  const RenameResult result =
-      rename_trace(folder, target, RenameMap::load(values["map"].as<std::string>()), options);
-  progress.clear();
-  warn(result.warnings);
-  std::cout << counted(result.tensors, "tensor") << " written to " << target;
-  if (result.only_here > 0) {
-    std::cout << "; " << result.only_here
-              << " left out, because the other program does not have them";
-  }
-  std::cout << '\n';
-  return 0;
 }
 
 }  // namespace ttrace::cli

@@ -1,5 +1,6 @@
 #include "analysis/cli/commands/rename_guess.h"
 
+#include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/report_output.h"
 #include "analysis/cli/options/trace_argument.h"
 #include "analysis/cli/run/run_directory.h"
@@ -97,14 +98,14 @@ int run_guess(const po::variables_map& values) {
     require_trace_folder(folder);
   }
   const MapGuess guess = guess_map(Trace::open(folders[0]), Trace::open(folders[1]));
-  const bool to_file = values.count("output") != 0;
-  if (to_file) {
-    replace_file(values["output"].as<std::string>(), guess.text);
+  const auto file = text_of(values, "output");
+  if (file) {
+    replace_file(*file, guess.text);
   }
   if (format == ReportFormat::kJson) {
     print_json(guess);
-  } else if (to_file) {
-    print_summary(guess, values["output"].as<std::string>());
+  } else if (file) {
+    print_summary(guess, *file);
   } else {
     std::cout << guess.text;
   }

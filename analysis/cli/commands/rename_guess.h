@@ -3,7 +3,7 @@
 // Thread-safety: a free function without shared state.
 #pragma once
 
-#include <boost/program_options.hpp>
+#include <boost/program_options/variables_map.hpp>
 
 namespace ttrace::cli {
 

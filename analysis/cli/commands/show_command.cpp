@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iomanip>
 #include <iostream>
 
 namespace po = boost::program_options;
@@ -59,14 +58,18 @@ Values summarize(ElementType type, std::span<const std::byte> bytes) {
   return values;
 }
 
+constexpr auto kRow = "  {:<8}{:>12}{:>12}{:>12}{:>10}{:>12}{:>12}\n";
+
 void print_values(const std::string& name, const Values& values) {
   const auto finite = static_cast<double>(values.count - values.nonfinite);
-  std::cout << "  " << std::left << std::setw(8) << name << std::right << std::setw(12)
-            << short_number(std::sqrt(values.squares)) << std::setw(12)
-            << short_number(values.max_abs) << std::setw(12)
-            << (finite > 0 ? short_number(values.sum / finite) : "-") << std::setw(10)
-            << values.zeros << std::setw(12) << values.nonfinite << std::setw(12) << values.count
-            << '\n';
+  std::cout << fmt::format(kRow,
+                           name,
+                           short_number(std::sqrt(values.squares)),
+                           short_number(values.max_abs),
+                           finite > 0 ? short_number(values.sum / finite) : "-",
+                           values.zeros,
+                           values.nonfinite,
+                           values.count);
 }
 
 // "[0:64, 128:256]", at most four boxes.
@@ -153,43 +156,13 @@ void print_tensor(const Match& tensor, const MergeResult& merged) {
     std::cout << "  " << name_of(finding.defect) << ": " << finding.message << '\n';
   }
   std::cout << "statistics:\n"
-            << "          " << std::setw(12) << "norm" << std::setw(12) << "max |x|"
-            << std::setw(12) << "mean" << std::setw(10) << "zeros" << std::setw(12) << "non-finite"
-            << std::setw(12) << "elements" << '\n';
+            << fmt::format(kRow, "", "norm", "max |x|", "mean", "zeros", "non-finite", "elements");
   for (const Shard& shard : tensor.reference) {
     print_values("rank " + std::to_string(shard.rank), summarize(shard.record->type, shard.bytes));
   }
   if (merged.has_tensor()) {
     print_values("merged", summarize(merged.type, merged.bytes));
   }
-}
-
-}  // namespace
-
-Manual show_manual() {
-  po::options_description named("Options");
-  named.add_options()("slice",
-                      po::value<std::string>()->default_value("", "all")->value_name("SLICES"),
-                      "part of the values to print, in numpy's notation: '0:4,:,-1'")(
-      "rank",
-      po::value<int>()->value_name("R"),
-      "print this rank's own tensor instead of the merged one")(
-      "threshold",
-      po::value<int>()->default_value(kThreshold)->value_name("N"),
-      "print only the edges of a tensor with more than N elements");
-  add_help_option(named);
-  return {.name = "show",
-          .summary = "print one tensor: placement, statistics, values",
-          .synopses = {"TRACE ID [options]"},
-          .description = {"Prints where every rank's part of the tensor lies, statistics of each "
-                          "part and of the merged tensor, what the machine did to numbers, and "
-                          "values."},
-          .options = named,
-          .exit_codes = {{"0", "the tensor was printed"},
-                         {"2", "there is no such tensor or trace, or bad usage"}},
-          .examples = {
-              {"ttrace show runs/1/candidate s0/m0/output/decoder.layers.0/0 --slice '0,:,0:4'",
-               "print four features of every sample's first token"}}};
 }
 
 int run_show(const po::variables_map& values) {
@@ -224,6 +197,35 @@ int run_show(const po::variables_map& values) {
                  "tensor; --rank R prints one part.\n";
   }
   return 0;
+}
+
+}  // namespace
+
+Manual show_manual() {
+  po::options_description named("Options");
+  named.add_options()("slice",
+                      text_option("SLICES")->default_value("", "all"),
+                      "part of the values to print, in numpy's notation: '0:4,:,-1'")(
+      "rank",
+      po::value<int>()->value_name("R"),
+      "print this rank's own tensor instead of the merged one")(
+      "threshold",
+      po::value<int>()->default_value(kThreshold)->value_name("N"),
+      "print only the edges of a tensor with more than N elements");
+  add_help_option(named);
+  return {.name = "show",
+          .summary = "print one tensor: placement, statistics, values",
+          .synopses = {"TRACE ID [options]"},
+          .description = {"Prints where every rank's part of the tensor lies, statistics of each "
+                          "part and of the merged tensor, what the machine did to numbers, and "
+                          "values."},
+          .options = named,
+          .run = run_show,
+          .exit_codes = {{"0", "the tensor was printed"},
+                         {"2", "there is no such tensor or trace, or bad usage"}},
+          .examples = {
+              {"ttrace show runs/1/candidate s0/m0/output/decoder.layers.0/0 --slice '0,:,0:4'",
+               "print four features of every sample's first token"}}};
 }
 
 }  // namespace ttrace::cli

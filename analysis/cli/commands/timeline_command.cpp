@@ -1,6 +1,7 @@
 #include "analysis/cli/commands/commands.h"
+#include "analysis/cli/options/command_line.h"
+#include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/trace_argument.h"
-#include "analysis/cli/run/progress.h"
 #include "analysis/cli/run/run_directory.h"
 #include "analysis/findings/wording.h"
 #include "analysis/timeline/timeline.h"
@@ -41,8 +42,8 @@ std::vector<Side> sides_of(const std::string& folder) {
 
 // The report to paint: the one that is given, or that of the check.
 JudgedIds judged_of(const po::variables_map& values, const std::string& folder) {
-  if (values.count("report") != 0) {
-    return read_judged_ids(values["report"].as<std::string>());
+  if (const auto report = text_of(values, "report")) {
+    return read_judged_ids(*report);
   }
   const std::string report = folder + "/report.json";
   std::error_code ignored;
@@ -59,6 +60,7 @@ void warn_of_order(const Side& side) {
 
 TimelineCounts write(const std::vector<Side>& sides,
                      const JudgedIds& judged,
+                     const Selection& selection,
                      const std::string& file) {
   Json facts = {{"program", "ttrace timeline"}};
   for (const Side& side : sides) {
@@ -72,27 +74,59 @@ TimelineCounts write(const std::vector<Side>& sides,
       warn_of_order(side);
     }
     const std::string name = has_times(side.trace) ? side.name : side.name + ", order only,";
-    const TimelineCounts counts = add_timeline(name, side.trace, judged, writer);
+    const TimelineCounts counts = add_timeline(name, side.trace, judged, writer, selection);
     all.ranks += counts.ranks;
     all.slices += counts.slices;
     all.records += counts.records;
     all.marks += counts.marks;
   }
+  TTRACE_CHECK(
+      all.ranks > 0,
+      UsageError,
+      fmt::format("--steps and --ranks leave nothing of {} to show; choose steps and ranks "
+                  "that it has, which `ttrace ls` lists",
+                  sides.front().trace.directory()));
   writer.commit();
   return all;
+}
+
+int run_timeline(const po::variables_map& values) {
+  const std::vector<std::string> words = words_of(values);
+  TTRACE_CHECK(words.size() == 1,
+               UsageError,
+               fmt::format("timeline needs one folder, but {} given", words_given(words)));
+  const auto file = text_of(values, "output");
+  TTRACE_CHECK(file, UsageError, "timeline does not know where to write; pass -o FILE.json");
+  std::error_code error;
+  TTRACE_CHECK(!std::filesystem::exists(*file, error),
+               UsageError,
+               fmt::format("{} exists; remove it, or choose another file for -o", *file));
+  TTRACE_CHECK(std::filesystem::is_directory(words[0], error),
+               UsageError,
+               fmt::format("there is no folder {}", words[0]));
+  const Selection selection = selection_of(values);
+  const JudgedIds judged = judged_of(values, words[0]);
+  const TimelineCounts counts = write(sides_of(words[0]), judged, selection, *file);
+  std::cout << counted(counts.ranks, "rank") << ", " << counted(counts.slices, "slice") << " and "
+            << counted(counts.records, "record") << " written to " << *file;
+  if (counts.marks > 0) {
+    std::cout << "; " << counted(counts.marks, "mark") << " of tensors that diverged";
+  }
+  std::cout << "; open it at https://ui.perfetto.dev\n";
+  return 0;
 }
 
 }  // namespace
 
 Manual timeline_manual() {
   po::options_description named("Options");
-  named.add_options()("output,o",
-                      po::value<std::string>()->value_name("FILE"),
-                      "the file to write; ui.perfetto.dev takes FILE.json");
+  named.add_options()(
+      "output,o", text_option("FILE"), "the file to write; ui.perfetto.dev takes FILE.json");
   named.add_options()("report",
-                      po::value<std::string>()->value_name("FILE"),
+                      text_option("FILE"),
                       "paint the findings of this report (`ttrace diff --format json=FILE`); "
                       "default: the one in a folder made by ttrace check");
+  add_range_options(named);
   add_help_option(named);
   return {
       .name = "timeline",
@@ -111,38 +145,14 @@ Manual timeline_manual() {
            "fast the program is. A trace that says no times shows its order. See "
            "docs/timeline.md."},
       .options = named,
+      .run = run_timeline,
       .exit_codes = {{"0", "the file was written"},
                      {"2", "the trace could not be read, the file exists, or bad usage"}},
       .examples = {
           {"ttrace timeline runs/1 -o timeline.json", "show the last check, with what diverged"},
-          {"ttrace timeline runs/1/candidate -o timeline.json", "show the candidate alone"}}};
-}
-
-int run_timeline(const po::variables_map& values) {
-  const std::vector<std::string> words = words_of(values);
-  TTRACE_CHECK(words.size() == 1,
-               UsageError,
-               fmt::format("timeline needs one folder, but {} given", words_given(words)));
-  TTRACE_CHECK(values.count("output") != 0,
-               UsageError,
-               "timeline does not know where to write; pass -o FILE.json");
-  const auto& file = values["output"].as<std::string>();
-  std::error_code error;
-  TTRACE_CHECK(!std::filesystem::exists(file, error),
-               UsageError,
-               fmt::format("{} exists; remove it, or choose another file for -o", file));
-  TTRACE_CHECK(std::filesystem::is_directory(words[0], error),
-               UsageError,
-               fmt::format("there is no folder {}", words[0]));
-  const JudgedIds judged = judged_of(values, words[0]);
-  const TimelineCounts counts = write(sides_of(words[0]), judged, file);
-  std::cout << counted(counts.ranks, "rank") << ", " << counted(counts.slices, "slice") << " and "
-            << counted(counts.records, "record") << " written to " << file;
-  if (counts.marks > 0) {
-    std::cout << "; " << counted(counts.marks, "mark") << " of tensors that diverged";
-  }
-  std::cout << "; open it at https://ui.perfetto.dev\n";
-  return 0;
+          {"ttrace timeline runs/1/candidate -o timeline.json", "show the candidate alone"},
+          {"ttrace timeline runs/1 -o timeline.json --steps 3 --ranks 0-1",
+           "show one step of the first two ranks"}}};
 }
 
 }  // namespace ttrace::cli

@@ -4,8 +4,6 @@
 #include "analysis/findings/wording.h"
 #include "analysis/verify.h"
 
-#include <ttrace/error.h>
-
 #include <fmt/core.h>
 
 #include <iostream>
@@ -13,25 +11,7 @@
 namespace po = boost::program_options;
 
 namespace ttrace::cli {
-
-Manual verify_manual() {
-  po::options_description named("Options");
-  add_help_option(named);
-  return {
-      .name = "verify",
-      .summary = "check that a stored trace is sound",
-      .synopses = {"TRACE"},
-      .description = {"Reads the whole trace and prints one line per problem. It checks that every "
-                      "rank's file of every step is complete and belongs to the manifest, that "
-                      "every record lies within its dataset and has the bytes that were written "
-                      "(XXH3), that the layouts agree, that the ranks' parts form whole tensors, "
-                      "and that start parameters and noise tables are readable."},
-      .options = named,
-      .exit_codes = {{"0", "the trace is sound"},
-                     {"1", "the trace has problems"},
-                     {"2", "nothing could be read, or bad usage"}},
-      .examples = {{"ttrace verify runs/1/reference", "check a reference before you archive it"}}};
-}
+namespace {
 
 int run_verify(const po::variables_map& values) {
   const std::string folder = trace_folder_of(values, "verify");
@@ -54,6 +34,28 @@ int run_verify(const po::variables_map& values) {
       counted(result.tensors, "tensor"),
       counted(result.bytes, "byte"));
   return result.problems.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+Manual verify_manual() {
+  po::options_description named("Options");
+  add_help_option(named);
+  return {
+      .name = "verify",
+      .summary = "check that a stored trace is sound",
+      .synopses = {"TRACE"},
+      .description = {"Reads the whole trace and prints one line per problem. It checks that every "
+                      "rank's file of every step is complete and belongs to the manifest, that "
+                      "every record lies within its dataset and has the bytes that were written "
+                      "(XXH3), that the layouts agree, that the ranks' parts form whole tensors, "
+                      "and that start parameters and noise tables are readable."},
+      .options = named,
+      .run = run_verify,
+      .exit_codes = {{"0", "the trace is sound"},
+                     {"1", "the trace has problems"},
+                     {"2", "nothing could be read, or bad usage"}},
+      .examples = {{"ttrace verify runs/1/reference", "check a reference before you archive it"}}};
 }
 
 }  // namespace ttrace::cli

@@ -1,5 +1,6 @@
 #include "analysis/cli/commands/zoom.h"
 
+#include "analysis/cli/options/stored_pair.h"
 #include "analysis/diff.h"
 #include "analysis/infer/settle.h"
 #include "analysis/zoom/locate.h"
@@ -9,10 +10,7 @@
 
 #include <ttrace/error.h>
 
-#include <fmt/core.h>
-
 #include <filesystem>
-#include <utility>
 
 namespace fs = std::filesystem;
 

@@ -1,6 +1,8 @@
 #include "analysis/cli/options/array_text.h"
 
 #include "analysis/findings/wording.h"
+#include "trace/base/parse_integer.h"
+#include "trace/base/split.h"
 
 #include <ttrace/error.h>
 
@@ -19,43 +21,20 @@ namespace {
 constexpr std::int64_t kEdge = 3;        // elements shown at each end of a shortened dimension
 constexpr std::size_t kLineWidth = 100;  // of innermost rows
 
-std::optional<std::int64_t> number(std::string_view text) {
-  std::int64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [next, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || next != end) {
-    return std::nullopt;
-  }
-  return value;
-}
-
-// "a:b:c" without the spaces.
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts{""};
-  for (const char c : text) {
-    if (c == separator) {
-      parts.emplace_back();
-    } else if (c != ' ') {
-      parts.back() += c;
-    }
-  }
-  return parts;
-}
-
 // numpy's rule: a negative index counts from the end, and an index outside is moved to the end.
 std::int64_t clipped(std::int64_t index, std::int64_t extent) {
   const std::int64_t from_begin = index < 0 ? index + extent : index;
   return std::clamp<std::int64_t>(from_begin, 0, extent);
 }
 
-IndexRange parse_range(const std::string& word, std::int64_t extent, const std::string& text) {
+IndexRange parse_range(std::string_view word, std::int64_t extent, const std::string& text) {
   const auto refuse = [&](const std::string& why) {
     TTRACE_THROW(UsageError, fmt::format("--slice is '{}', but {}", text, why));
   };
-  const std::vector<std::string> parts = split(word, ':');
+  const std::vector<std::string_view> parts = split_at(word, ':');
   std::vector<std::optional<std::int64_t>> numbers;
-  for (const std::string& part : parts) {
-    numbers.push_back(number(part));
+  for (const std::string_view part : parts) {
+    numbers.push_back(parse_number<std::int64_t>(part));
     if (!numbers.back() && (!part.empty() || parts.size() == 1)) {
       refuse(fmt::format("'{}' is neither a number nor FIRST:LAST", word));
     }
@@ -227,13 +206,15 @@ std::int64_t IndexRange::count() const {
 std::vector<IndexRange> parse_ranges(const std::string& text, std::span<const std::int64_t> shape) {
   std::vector<IndexRange> ranges;
   if (!text.empty()) {
-    const std::vector<std::string> words = split(text, ',');
+    std::string bare = text;
+    std::erase(bare, ' ');
+    const std::vector<std::string_view> words = split_at(bare, ',');
     TTRACE_CHECK(words.size() <= shape.size(),
                  UsageError,
                  fmt::format("--slice is '{}', but the tensor has only {}",
                              text,
                              counted(shape.size(), "dimension")));
-    for (const std::string& word : words) {
+    for (const std::string_view word : words) {
       ranges.push_back(parse_range(word, shape[ranges.size()], text));
     }
   }

@@ -4,6 +4,7 @@
 
 #include <ttrace/error.h>
 
+#include <boost/program_options.hpp>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -41,7 +42,7 @@ std::vector<std::string> nearest_few(std::string_view word,
   for (std::size_t i = 0; i < known.size(); ++i) {
     by_distance.emplace_back(edit_distance(word, known[i]), i);
   }
-  std::sort(by_distance.begin(), by_distance.end());
+  std::ranges::sort(by_distance);
   std::vector<std::string> found;
   for (std::size_t i = 0; i < std::min(count, known.size()); ++i) {
     found.push_back(known[by_distance[i].second]);
@@ -75,6 +76,14 @@ po::variables_map parse(const Arguments& arguments, const Manual& manual) {
     TTRACE_THROW(UsageError, error.what());
   }
   return values;
+}
+
+po::typed_value<std::string>* text_option(const std::string& name) {
+  return po::value<std::string>()->value_name(name);
+}
+
+std::optional<std::string> text_of(const po::variables_map& values, const std::string& option) {
+  return values.count(option) == 0 ? std::nullopt : std::optional(values[option].as<std::string>());
 }
 
 int whole_number(const po::variables_map& values, const std::string& option, int minimum) {

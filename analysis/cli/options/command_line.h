@@ -5,9 +5,11 @@
 
 #include "analysis/cli/options/manual.h"
 
-#include <boost/program_options.hpp>
+#include <boost/program_options/value_semantic.hpp>
+#include <boost/program_options/variables_map.hpp>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +34,13 @@ inline constexpr auto kWords = "words";
 // nearest option, or the option whose value is wrong.
 [[nodiscard]] boost::program_options::variables_map parse(const Arguments& arguments,
                                                           const Manual& manual);
+
+// The value of an option that takes a text, which help calls `name`.
+[[nodiscard]] boost::program_options::typed_value<std::string>* text_option(
+    const std::string& name);
+// The text that an option was given; nothing if it was not given.
+[[nodiscard]] std::optional<std::string> text_of(
+    const boost::program_options::variables_map& values, const std::string& option);
 
 // The value of a whole-number option. Throws UsageError if it is below `minimum`.
 [[nodiscard]] int whole_number(const boost::program_options::variables_map& values,

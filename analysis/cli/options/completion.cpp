@@ -1,8 +1,11 @@
 #include "analysis/cli/options/completion.h"
 
+#include "analysis/cli/run/process.h"
+#include "trace/base/split.h"
+
 #include <ttrace/error.h>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <ostream>
@@ -25,19 +28,12 @@ struct CompletedOption {
 // something in capitals stands for the user's own word.
 std::vector<std::string> words_of(std::string_view parameter) {
   parameter = parameter.substr(0, std::min(parameter.find('['), parameter.find(" (=")));
-  std::vector<std::string> words;
-  while (parameter.find('|') != std::string_view::npos || !words.empty()) {
-    const std::string_view word = parameter.substr(0, parameter.find('|'));
-    words.emplace_back(word);
-    if (word.size() == parameter.size()) {
-      break;
-    }
-    parameter.remove_prefix(word.size() + 1);
-  }
-  const bool is_list = std::ranges::all_of(words, [](const std::string& word) {
-    return word.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") == std::string::npos;
-  });
-  return is_list ? words : std::vector<std::string>();
+  const std::vector<std::string_view> words = split_at(parameter, '|');
+  const bool is_list = words.size() > 1 && std::ranges::all_of(words, [](std::string_view word) {
+                         return word.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ") == word.npos;
+                       });
+  return is_list ? std::vector<std::string>(words.begin(), words.end())
+                 : std::vector<std::string>();
 }
 
 std::string one_line(std::string text) {
@@ -58,21 +54,8 @@ std::vector<CompletedOption> options_of(const Manual& manual) {
   return options;
 }
 
-// Within single quotes of a shell.
-std::string in_quotes(std::string_view text) {
-  std::string result = "'";
-  for (const char c : text) {
-    result += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  }
-  return result + "'";
-}
-
 std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) {
-    text.append(text.empty() ? "" : " ").append(word);
-  }
-  return text;
+  return fmt::format("{}", fmt::join(words, " "));
 }
 
 std::vector<std::string> names_of(std::span<const Manual> commands) {
@@ -89,7 +72,7 @@ void print_bash(std::ostream& out, std::span<const Manual> commands) {
          "  local word=$2 before=$3 words=\n"
          "  if ((COMP_CWORD == 1)); then\n"
       << "    COMPREPLY=($(compgen -W "
-      << in_quotes(joined(names_of(commands)) + " --help --version")
+      << shell_word(joined(names_of(commands)) + " --help --version")
       << " -- \"$word\"))\n"
          "    return\n"
          "  fi\n"
@@ -100,16 +83,16 @@ void print_bash(std::ostream& out, std::span<const Manual> commands) {
     for (const CompletedOption& option : options_of(manual)) {
       all += " --" + option.name;
       if (!option.words.empty()) {
-        out << "        --" << option.name << ") words=" << in_quotes(joined(option.words))
+        out << "        --" << option.name << ") words=" << shell_word(joined(option.words))
             << " ;;\n";
       } else if (option.takes_value) {
         out << "        --" << option.name << ") return ;;\n";
       }
     }
-    out << "      esac\n      [[ -z $words && $word == -* ]] && words=" << in_quotes(all.substr(1))
+    out << "      esac\n      [[ -z $words && $word == -* ]] && words=" << shell_word(all.substr(1))
         << "\n      ;;\n";
   }
-  out << "    help) words=" << in_quotes(joined(names_of(commands)) + " --man --completion")
+  out << "    help) words=" << shell_word(joined(names_of(commands)) + " --man --completion")
       << " ;;\n"
          "  esac\n"
          "  COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
@@ -132,7 +115,7 @@ void print_zsh(std::ostream& out, std::span<const Manual> commands) {
          "# Completion of ttrace: ttrace help --completion zsh > a file `_ttrace` in $fpath\n"
          "local -a commands=(\n  'help:print a command'\\''s options'\n";
   for (const Manual& manual : commands) {
-    out << "  " << in_quotes(manual.name + ":" + manual.summary) << '\n';
+    out << "  " << shell_word(manual.name + ":" + manual.summary) << '\n';
   }
   out << ")\n"
          "if ((CURRENT == 2)); then\n"
@@ -150,7 +133,7 @@ void print_zsh(std::ostream& out, std::span<const Manual> commands) {
       if (option.takes_value) {
         spec += option.words.empty() ? ": :_files" : fmt::format(": :({})", joined(option.words));
       }
-      out << " \\\n      " << in_quotes(spec);
+      out << " \\\n      " << shell_word(spec);
     }
     out << " \\\n      '*: :_files'\n    ;;\n";
   }
@@ -162,16 +145,16 @@ void print_fish(std::ostream& out, std::span<const Manual> commands) {
          "complete -c ttrace -n __fish_use_subcommand -f -a help\n";
   for (const Manual& manual : commands) {
     out << "complete -c ttrace -n __fish_use_subcommand -f -a " << manual.name << " -d "
-        << in_quotes(manual.summary) << '\n';
+        << shell_word(manual.summary) << '\n';
     for (const CompletedOption& option : options_of(manual)) {
       out << "complete -c ttrace -n '__fish_seen_subcommand_from " << manual.name << "' -l "
           << option.name;
       if (!option.words.empty()) {
-        out << " -x -a " << in_quotes(joined(option.words));
+        out << " -x -a " << shell_word(joined(option.words));
       } else if (option.takes_value) {
         out << " -r";
       }
-      out << " -d " << in_quotes(option.description) << '\n';
+      out << " -d " << shell_word(option.description) << '\n';
     }
   }
 }

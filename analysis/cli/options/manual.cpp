@@ -1,5 +1,7 @@
 #include "analysis/cli/options/manual.h"
 
+#include <boost/program_options.hpp>
+
 #include <iomanip>
 #include <ostream>
 #include <sstream>

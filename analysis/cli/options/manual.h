@@ -1,9 +1,11 @@
-// A command's description of itself, written once: --help, `ttrace help` and the man page print it.
+// A command's description of itself, written once: --help, `ttrace help` and the man page print it,
+// and main() runs what it names.
 //
 // Thread-safety: values and free functions without shared state.
 #pragma once
 
-#include <boost/program_options.hpp>
+#include <boost/program_options/options_description.hpp>
+#include <boost/program_options/variables_map.hpp>
 
 #include <iosfwd>
 #include <span>
@@ -28,6 +30,8 @@ struct Manual {
   std::vector<std::string> synopses;     // what follows "ttrace diff", one per form
   std::vector<std::string> description;  // paragraphs
   boost::program_options::options_description options;
+  // Runs the command with its parsed options and returns the exit code.
+  int (*run)(const boost::program_options::variables_map& values) = nullptr;
   std::vector<ExitCode> exit_codes;
   std::vector<Example> examples;
   bool takes_words = true;  // arguments without an option name

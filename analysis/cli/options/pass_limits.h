@@ -3,7 +3,8 @@
 
 #include "analysis/cli/run/passes.h"
 
-#include <boost/program_options.hpp>
+#include <boost/program_options/options_description.hpp>
+#include <boost/program_options/variables_map.hpp>
 
 namespace ttrace::cli {
 

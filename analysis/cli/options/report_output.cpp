@@ -1,25 +1,22 @@
 #include "analysis/cli/options/report_output.h"
 
 #include "analysis/cli/options/command_line.h"
-#include "analysis/cli/options/selection_options.h"
-#include "analysis/cli/run/progress.h"
 #include "analysis/cli/run/run_directory.h"
-#include "analysis/infer/settle.h"
 #include "analysis/reports/report_writers.h"
-#include "trace/file/trace_reader.h"
+#include "trace/base/durable_file.h"
 
 #include <ttrace/error.h>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <ranges>
 #include <sstream>
 #include <string_view>
 #include <unistd.h>
@@ -53,11 +50,8 @@ constexpr std::array kFormats = {FormatName{"text", ReportFormat::kText},
 
 // "text|json|junit"
 std::string format_names(std::string_view separator) {
-  std::string names;
-  for (const FormatName& format : kFormats) {
-    names.append(names.empty() ? "" : separator).append(format.name);
-  }
-  return names;
+  return fmt::format("{}",
+                     fmt::join(kFormats | std::views::transform(&FormatName::name), separator));
 }
 
 ReportFormat report_format(const std::string& value, const std::string& name) {
@@ -85,7 +79,7 @@ void probe(const std::string& path) {
       fmt::format(
           "cannot write {} for --format: {}; name a file in a folder that exists and is writable",
           path,
-          std::strerror(errno)));
+          system_error_text(errno)));
   fs::remove(temporary);
 }
 
@@ -145,9 +139,8 @@ void write_as(std::ostream& out,
 }  // namespace
 
 void add_format_option(po::options_description& named) {
-  named.add_options()("format",
-                      po::value<std::string>()->default_value("text")->value_name("text|json"),
-                      "format of what is printed");
+  named.add_options()(
+      "format", text_option("text|json")->default_value("text"), "format of what is printed");
 }
 
 ReportFormat format_of(const po::variables_map& values) {
@@ -183,7 +176,7 @@ void add_report_options(po::options_description& named) {
       "never use colour; the default is colour on a terminal, unless NO_COLOR is set or TERM is "
       "dumb")(
       "label",
-      po::value<std::string>()->value_name("NAME"),
+      text_option("NAME"),
       "begins the names of the tests of a JUnit report, so that a CI server tells the reports of "
       "one job apart");
 }
@@ -196,65 +189,8 @@ ReportOptions report_options(const po::variables_map& values) {
     read_formats(values["format"].as<std::vector<std::string>>(), options);
   }
   options.color = values.count("no-color") == 0 && terminal_with_color();
-  if (values.count("label") != 0) {
-    options.label = values["label"].as<std::string>();
-  }
+  options.label = text_of(values, "label").value_or("");
   return options;
-}
-
-std::optional<ForcedTraces> forced_traces(const std::string& run) {
-  if (run.empty() || !is_complete(forced_wide(run)) || !is_complete(forced_native(run))) {
-    return std::nullopt;
-  }
-  return ForcedTraces{Trace::open(forced_wide(run)), Trace::open(forced_native(run))};
-}
-
-std::vector<std::string> remarks_of_passes(const std::string& run) {
-  std::vector<std::string> remarks;
-  const auto add = [&](const char* effect, const char* pass, const std::string& folder) {
-    const std::string log = fmt::format("{}/logs/{}.log", run, pass);
-    if (std::filesystem::exists(log) && !is_complete(folder)) {
-      remarks.push_back(fmt::format(
-          "{}, because the pass {} has no complete trace; {} says why", effect, pass, log));
-    }
-  };
-  if (!run.empty()) {
-    const char* const operators = "operators are not checked one by one";
-    add(operators, "forced-wide", forced_wide(run));
-    add(operators, "forced-native", forced_native(run));
-    add("nothing is held against FP64", "golden", golden_pass(run));
-  }
-  return remarks;
-}
-
-std::optional<Trace> golden_trace(const std::string& run) {
-  if (run.empty() || !is_complete(golden_pass(run))) {
-    return std::nullopt;
-  }
-  return Trace::open(golden_pass(run));
-}
-
-Report compare(const std::string& reference,
-               const std::string& candidate,
-               DiffOptions options,
-               ProgressLine& progress,
-               Completeness completeness) {
-  if (progress.visible()) {
-    options.progress = [&progress](std::size_t done, std::size_t total) {
-      progress.show_rarely(fmt::format("comparing {} of {}", done, total));
-    };
-  }
-  const auto open = completeness == Completeness::kWhole ? Trace::open : Trace::open_partial;
-  const Trace right = open(reference);
-  Trace placed = open(candidate);
-  const std::vector<SettledClass> settled = settle_placements(right, placed, options.threads);
-  Report report = diff(right, placed, options);
-  for (const SettledClass& tensors : settled) {
-    report.inferred.push_back(tensors.sentence());
-  }
-  progress.clear();
-  warn(report.warnings);
-  return report;
 }
 
 void require_writable(const ReportOptions& options) {

@@ -1,21 +1,18 @@
-// Compares two trace folders and prints the report, for `check` and `diff`.
+// How a report is printed and written, for `check` and `diff`.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
 
-#include "analysis/diff.h"
 #include "analysis/findings/report.h"
 
-#include <boost/program_options.hpp>
+#include <boost/program_options/options_description.hpp>
+#include <boost/program_options/variables_map.hpp>
 
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <vector>
 
 namespace ttrace::cli {
-
-class ProgressLine;
 
 enum class ReportFormat { kText, kHtml, kJson, kJsonLines, kJunit, kMarkdown, kSarif };
 
@@ -47,26 +44,6 @@ void add_report_options(boost::program_options::options_description& named);
 // Throws UsageError. Colour only where stdout is a terminal that is not
 // dumb, and NO_COLOR is not set.
 [[nodiscard]] ReportOptions report_options(const boost::program_options::variables_map& values);
-
-// Whether the traces must be complete or may come from an interrupted run.
-enum class Completeness { kWhole, kPartial };
-
-// The forced passes of a folder made by check; nothing if it does not have them.
-[[nodiscard]] std::optional<ForcedTraces> forced_traces(const std::string& run);
-
-// Its golden pass, likewise.
-[[nodiscard]] std::optional<Trace> golden_trace(const std::string& run);
-
-// A sentence for each of these passes that ran and left no complete trace.
-[[nodiscard]] std::vector<std::string> remarks_of_passes(const std::string& run);
-
-// `options.progress` is set here. Warns on stderr of options that applied to nothing. Throws
-// UsageError or FormatError where no comparison is possible.
-[[nodiscard]] Report compare(const std::string& reference,
-                             const std::string& candidate,
-                             DiffOptions options,
-                             ProgressLine& progress,
-                             Completeness completeness = Completeness::kWhole);
 
 // Throws UsageError if a file asked for cannot be written: a check runs for minutes before it
 // is.

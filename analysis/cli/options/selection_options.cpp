@@ -3,14 +3,18 @@
 #include "analysis/bounds/ledger.h"
 #include "analysis/cli/options/command_line.h"
 #include "trace/base/kind.h"
+#include "trace/base/parse_integer.h"
+#include "trace/base/split.h"
 
 #include <ttrace/error.h>
-#include <ttrace/log.h>
 
 #include <fmt/core.h>
 
-#include <charconv>
+#include <set>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace po = boost::program_options;
 
@@ -31,20 +35,7 @@ std::vector<IdPattern> patterns(const po::variables_map& values, const char* opt
   return result;
 }
 
-// The parts between commas, empty ones included.
-Texts split(const std::string& text) {
-  Texts parts{""};
-  for (const char c : text) {
-    if (c == ',') {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  return parts;
-}
-
-Kind parse_kind_option(const std::string& word) {
+Kind parse_kind_option(std::string_view word) {
   Texts known;
   for (const KindTraits& traits : kKindTraits) {
     if (traits.name == word) {
@@ -58,25 +49,15 @@ Kind parse_kind_option(const std::string& word) {
                            nearest(word, known)));
 }
 
-bool read_rank(std::string_view text, int& rank) {
-  const char* end = text.data() + text.size();
-  const auto [next, error] = std::from_chars(text.data(), end, rank);
-  return error == std::errc() && next == end && rank >= 0;
-}
-
-void add_ranks(const std::string& option, const std::string& word, std::set<int>& ranks) {
+void add_ranks(const std::string& option, std::string_view word, std::set<int>& ranks) {
   constexpr int kMostRanks = 1 << 20;
   const std::size_t dash = word.find('-');
-  int first = 0;
-  bool good = read_rank(std::string_view(word).substr(0, dash), first);
-  int last = first;
-  if (dash != std::string::npos) {
-    good = good && read_rank(std::string_view(word).substr(dash + 1), last);
-  }
-  TTRACE_CHECK(good && last >= first && last < kMostRanks,
+  const auto first = parse_number<int>(word.substr(0, dash));
+  const auto last = dash == word.npos ? first : parse_number<int>(word.substr(dash + 1));
+  TTRACE_CHECK(first && last && *first >= 0 && *last >= *first && *last < kMostRanks,
                UsageError,
                fmt::format("--ranks is '{}'; it must be numbers and ranges like 0,2-3", option));
-  for (int rank = first; rank <= last; ++rank) {
+  for (int rank = *first; rank <= *last; ++rank) {
     ranks.insert(rank);
   }
 }
@@ -85,39 +66,45 @@ void add_ranks(const std::string& option, const std::string& word, std::set<int>
 
 void add_selection_options(po::options_description& named, StepsOption steps) {
   const auto rules = [](const char* name) { return po::value<Texts>()->value_name(name); };
-  const auto text = [](const char* name) { return po::value<std::string>()->value_name(name); };
   named.add_options()("filter",
                       rules("REGEX"),
                       "only tensors whose id contains a match of REGEX, as in TTRACE_FILTER; "
                       "repeatable, one match is enough")(
       "exclude", rules("REGEX"), "no tensors whose id contains a match of REGEX; repeatable");
   if (steps == StepsOption::kSelects) {
-    named.add_options()(
-        "steps", text("FIRST:LAST"), "compare only the steps from FIRST to LAST - 1, or one step");
+    named.add_options()("steps",
+                        text_option("FIRST:LAST"),
+                        "compare only the steps from FIRST to LAST - 1, or one step");
   }
-  named.add_options()(
-      "kinds", text("K1,K2"), "only these kinds of tensors: output, grad_output, main_grad ...")(
+  named.add_options()("kinds",
+                      text_option("K1,K2"),
+                      "only these kinds of tensors: output, grad_output, main_grad ...")(
       "ranks",
-      text("0,2-3"),
+      text_option("0,2-3"),
       "only tensors that at least one of these ranks recorded; all ranks are still merged");
+}
+
+void add_range_options(po::options_description& named) {
+  named.add_options()(
+      "steps", text_option("FIRST:LAST"), "only the steps from FIRST to LAST - 1, or one step")(
+      "ranks", text_option("0,2-3"), "only these ranks");
 }
 
 Selection selection_of(const po::variables_map& values, StepsOption steps) {
   SelectionRules rules;
   rules.filters = patterns(values, "filter");
   rules.excludes = patterns(values, "exclude");
-  if (steps == StepsOption::kSelects && values.count("steps") != 0) {
-    rules.steps = parse_steps(values["steps"].as<std::string>());
+  if (const auto text = text_of(values, "steps"); text && steps == StepsOption::kSelects) {
+    rules.steps = parse_steps(*text);
   }
-  if (values.count("kinds") != 0) {
-    for (const std::string& word : split(values["kinds"].as<std::string>())) {
+  if (const auto text = text_of(values, "kinds")) {
+    for (const std::string_view word : split_at(*text, ',')) {
       rules.kinds.insert(parse_kind_option(word));
     }
   }
-  if (values.count("ranks") != 0) {
-    const auto& option = values["ranks"].as<std::string>();
-    for (const std::string& word : split(option)) {
-      add_ranks(option, word, rules.ranks);
+  if (const auto text = text_of(values, "ranks")) {
+    for (const std::string_view word : split_at(*text, ',')) {
+      add_ranks(*text, word, rules.ranks);
     }
   }
   return Selection(std::move(rules));
@@ -143,7 +130,7 @@ void add_judging_options(po::options_description& named) {
       "list a tensor that is out of bound and whose id contains a match of REGEX, but do not count "
       "it as a finding; repeatable")(
       "calibration",
-      po::value<std::string>()->value_name("FILE"),
+      text_option("FILE"),
       "limits for this program, from `ttrace calibrate`, instead of the shipped ones");
 }
 
@@ -156,8 +143,8 @@ void read_judging_options(const po::variables_map& values, DiffOptions& options)
   }
   options.allow_missing = patterns(values, "allow-missing");
   options.allow_failed = patterns(values, "allow-failed");
-  if (values.count("calibration") != 0) {
-    options.calibration = read_calibration(values["calibration"].as<std::string>());
+  if (const auto file = text_of(values, "calibration")) {
+    options.calibration = read_calibration(*file);
   }
 }
 
@@ -193,12 +180,6 @@ Allowances allowances_of(const po::variables_map& values) {
     allowances.remove(*found);
   }
   return allowances;
-}
-
-void warn(const std::vector<std::string>& sentences) {
-  for (const std::string& sentence : sentences) {
-    log(LogLevel::kWarning, sentence);
-  }
 }
 
 }  // namespace ttrace::cli

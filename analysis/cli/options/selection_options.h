@@ -7,10 +7,8 @@
 #include "analysis/align/selection.h"
 #include "analysis/diff.h"
 
-#include <boost/program_options.hpp>
-
-#include <string>
-#include <vector>
+#include <boost/program_options/options_description.hpp>
+#include <boost/program_options/variables_map.hpp>
 
 namespace ttrace::cli {
 
@@ -20,7 +18,10 @@ enum class StepsOption { kSelects, kRunSteps };
 // --filter, --exclude, --steps, --kinds, --ranks
 void add_selection_options(boost::program_options::options_description& named,
                            StepsOption steps = StepsOption::kSelects);
-// Throws UsageError that names the option, its value and the nearest valid word.
+// --steps and --ranks alone, for a command that shows all that ranks recorded.
+void add_range_options(boost::program_options::options_description& named);
+// Of the options that the command has. Throws UsageError that names the option, its value and the
+// nearest valid word.
 [[nodiscard]] Selection selection_of(const boost::program_options::variables_map& values,
                                      StepsOption steps = StepsOption::kSelects);
 
@@ -34,8 +35,5 @@ void read_judging_options(const boost::program_options::variables_map& values,
 void add_ledger_option(boost::program_options::options_description& named);
 // Throws UsageError that names the nearest rows.
 [[nodiscard]] Allowances allowances_of(const boost::program_options::variables_map& values);
-
-// One warning on stderr for each.
-void warn(const std::vector<std::string>& sentences);
 
 }  // namespace ttrace::cli

@@ -1,10 +1,12 @@
 #include "analysis/cli/options/stored_pair.h"
 
-#include "analysis/cli/options/selection_options.h"
+#include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/trace_argument.h"
+#include "analysis/cli/options/warn.h"
 #include "analysis/cli/run/progress.h"
 #include "analysis/cli/run/run_directory.h"
 #include "analysis/cli/run/temporary_folder.h"
+#include "analysis/infer/settle.h"
 #include "analysis/rename/rename.h"
 #include "trace/file/manifest.h"
 #include "trace/file/trace_reader.h"
@@ -33,6 +35,71 @@ std::string reference_of(const std::string& run) {
                                                                               : run + "/reference";
 }
 
+std::optional<Trace> golden_trace(const std::string& run) {
+  if (run.empty() || !is_complete(golden_pass(run))) {
+    return std::nullopt;
+  }
+  return Trace::open(golden_pass(run));
+}
+
+// A pass that ran and left no complete trace, and what follows.
+struct BrokenPass {
+  std::string name;
+  std::string remark;
+};
+
+std::vector<BrokenPass> broken_passes(const std::string& run) {
+  std::vector<BrokenPass> broken;
+  const auto add = [&](const char* effect, const char* pass, const std::string& folder) {
+    const std::string log = fmt::format("{}/logs/{}.log", run, pass);
+    if (std::filesystem::exists(log) && !is_complete(folder)) {
+      broken.push_back(
+          {pass,
+           fmt::format(
+               "{}, because the pass {} has no complete trace; {} says why", effect, pass, log)});
+    }
+  };
+  if (!run.empty()) {
+    const char* const operators = "operators are not checked one by one";
+    add(operators, "forced-wide", forced_wide(run));
+    add(operators, "forced-native", forced_native(run));
+    add("nothing is held against FP64", "golden", golden_pass(run));
+  }
+  return broken;
+}
+
+Report compare(const std::string& reference,
+               const std::string& candidate,
+               DiffOptions options,
+               Completeness completeness) {
+  ProgressLine progress;
+  options.progress = progress.counter("comparing");
+  const auto open = completeness == Completeness::kWhole ? Trace::open : Trace::open_partial;
+  const Trace right = open(reference);
+  Trace placed = open(candidate);
+  const std::vector<SettledClass> settled = settle_placements(right, placed, options.threads);
+  Report report = diff(right, placed, options);
+  for (const SettledClass& tensors : settled) {
+    report.inferred.push_back(tensors.sentence());
+  }
+  progress.clear();
+  warn(report.warnings);
+  return report;
+}
+
+// The same, with the reference in the candidate's names.
+Report compare_renamed(const StoredPair& pair, DiffOptions options, Completeness completeness) {
+  TTRACE_CHECK(completeness == Completeness::kWhole,
+               UsageError,
+               "an interrupted trace cannot be renamed; leave --partial or --rename out");
+  const TemporaryFolder folder("rename");
+  const std::string reference = folder.path() + "/reference";
+  warn(rename_trace(pair.reference, reference, *pair.rename).warnings);
+  Report report = compare(reference, pair.candidate, std::move(options), completeness);
+  report.reference.directory = pair.reference;
+  return report;
+}
+
 }  // namespace
 
 StoredPair find_pair(const std::string& command, const std::vector<std::string>& folders) {
@@ -57,36 +124,41 @@ StoredPair find_pair(const std::string& command, const std::vector<std::string>&
   return {reference_of(folders[0]), folders[0] + "/candidate", folders[0]};
 }
 
+std::optional<ForcedTraces> forced_traces(const std::string& run) {
+  if (run.empty() || !is_complete(forced_wide(run)) || !is_complete(forced_native(run))) {
+    return std::nullopt;
+  }
+  return ForcedTraces{Trace::open(forced_wide(run)), Trace::open(forced_native(run))};
+}
+
 Report judge(const StoredPair& pair, DiffOptions options, Completeness completeness) {
   const auto forced = forced_traces(pair.run);
   options.forced = forced ? &*forced : nullptr;
   const auto golden = golden_trace(pair.run);
   options.golden = golden ? &*golden : nullptr;
-  options.remarks = remarks_of_passes(pair.run);
-  ProgressLine progress;
-  if (!pair.rename) {
-    return compare(pair.reference, pair.candidate, std::move(options), progress, completeness);
+  const std::vector<BrokenPass> broken = broken_passes(pair.run);
+  for (const BrokenPass& pass : broken) {
+    options.remarks.push_back(pass.remark);
   }
-  TTRACE_CHECK(completeness == Completeness::kWhole,
-               UsageError,
-               "an interrupted trace cannot be renamed; leave --partial or --rename out");
-  const TemporaryFolder folder("rename");
-  const std::string reference = folder.path() + "/reference";
-  warn(rename_trace(pair.reference, reference, *pair.rename).warnings);
-  Report report = compare(reference, pair.candidate, std::move(options), progress, completeness);
-  report.reference.directory = pair.reference;
+  Report report = pair.rename
+                      ? compare_renamed(pair, std::move(options), completeness)
+                      : compare(pair.reference, pair.candidate, std::move(options), completeness);
+  for (const BrokenPass& pass : broken) {
+    report.broken_off.push_back(pass.name);
+  }
   return report;
 }
 
 void add_rename_option(po::options_description& named) {
   named.add_options()("rename",
-                      po::value<std::string>()->value_name("FILE"),
+                      text_option("FILE"),
                       "file that says which names mean the same, if the programs of REFERENCE and "
                       "CANDIDATE name their modules differently; see docs/rename.md");
 }
 
 void read_rename_option(const po::variables_map& values, StoredPair& pair) {
-  if (values.count("rename") == 0) {
+  const auto file = text_of(values, "rename");
+  if (!file) {
     return;
   }
   TTRACE_CHECK(pair.run.empty(),
@@ -94,7 +166,7 @@ void read_rename_option(const po::variables_map& values, StoredPair& pair) {
                fmt::format("--rename needs two traces, but all traces in {} already have the "
                            "candidate's names; leave --rename out",
                            pair.run));
-  pair.rename = RenameMap::load(values["rename"].as<std::string>());
+  pair.rename = RenameMap::load(*file);
 }
 
 void add_partial_option(po::options_description& named) {

@@ -1,13 +1,15 @@
-// The two stored traces that `diff` and `explain` judge again: a reference and a candidate, or the
-// folder of a check with all that it holds.
+// The two stored traces that a check judges, and `diff` and `explain` again: a reference and a
+// candidate, or the folder of a check with all that it holds.
 //
 // Thread-safety: plain values and free functions without shared state.
 #pragma once
 
-#include "analysis/cli/options/report_output.h"
 #include "analysis/diff.h"
 #include "analysis/findings/report.h"
 #include "analysis/rename/rename_map.h"
+
+#include <boost/program_options/options_description.hpp>
+#include <boost/program_options/variables_map.hpp>
 
 #include <optional>
 #include <string>
@@ -33,8 +35,15 @@ void add_rename_option(boost::program_options::options_description& named);
 // its traces already have the same names.
 void read_rename_option(const boost::program_options::variables_map& values, StoredPair& pair);
 
-// Compares the pair, with the forced and golden passes of the run if it has them. Throws as
-// compare() does.
+// The forced passes of a folder made by check; nothing if it does not have them.
+[[nodiscard]] std::optional<ForcedTraces> forced_traces(const std::string& run);
+
+// Whether the traces must be complete or may come from an interrupted run.
+enum class Completeness { kWhole, kPartial };
+
+// Compares the pair, with the forced and golden passes of the run if it has them. Warns on stderr
+// of options that applied to nothing. Throws UsageError or FormatError where no comparison is
+// possible.
 [[nodiscard]] Report judge(const StoredPair& pair, DiffOptions options, Completeness completeness);
 
 // --partial, and what it asks for.

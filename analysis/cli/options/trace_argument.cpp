@@ -45,7 +45,7 @@ void require_trace_folder(const std::string& folder) {
 std::size_t find_tensor(const std::vector<std::string>& ids,
                         const std::string& id,
                         const std::string& where) {
-  const auto found = std::find(ids.begin(), ids.end(), id);
+  const auto found = std::ranges::find(ids, id);
   if (found != ids.end()) {
     return static_cast<std::size_t>(found - ids.begin());
   }

@@ -3,7 +3,7 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
-#include <boost/program_options.hpp>
+#include <boost/program_options/variables_map.hpp>
 
 #include <cstddef>
 #include <string>

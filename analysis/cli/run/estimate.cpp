@@ -10,7 +10,6 @@
 
 #include <array>
 #include <filesystem>
-#include <iomanip>
 #include <ostream>
 
 namespace fs = std::filesystem;
@@ -51,12 +50,13 @@ std::uintmax_t golden_bytes(const CaptureCounts& counts) {
   return 4 * trace_bytes(counts);
 }
 
+constexpr auto kRow = "  {:<8}{:<18}{:>10}{:>18}\n";  // step, kind, tensors, bytes
+
 void print_row(std::ostream& out,
                const std::string& step,
                std::string_view kind,
                const TensorCount& count) {
-  out << "  " << std::left << std::setw(8) << step << std::setw(18) << kind << std::right
-      << std::setw(10) << count.tensors << std::setw(18) << count.bytes << '\n';
+  out << fmt::format(kRow, step, kind, count.tensors, count.bytes);
 }
 
 void add_file(const RankFile& file, CaptureCounts& counts) {
@@ -101,8 +101,7 @@ std::uintmax_t Estimate::needed() const {
 void print_estimate(std::ostream& out, const Estimate& estimate) {
   const CaptureCounts& counts = estimate.reference;
   out << "one pass of the reference would record:\n"
-      << "  " << std::left << std::setw(8) << "step" << std::setw(18) << "kind" << std::right
-      << std::setw(10) << "tensors" << std::setw(18) << "bytes" << '\n';
+      << fmt::format(kRow, "step", "kind", "tensors", "bytes");
   for (const auto& [step, kinds] : counts.steps) {
     for (const auto& [kind, count] : kinds) {
       print_row(out, std::to_string(step), name_of(kind), count);

@@ -96,17 +96,13 @@ class MergedSafetensors : public MergedWriter {
   static void write(const FileDescriptor& out,
                     const std::string& name,
                     std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(out.get(), bytes.data(), bytes.size());
-      TTRACE_CHECK(written > 0 || errno == EINTR,
-                   FormatError,
-                   "cannot write ",
-                   name,
-                   ": ",
-                   system_error_text(errno),
-                   "; free space there, or choose another file for -o");
-      bytes = bytes.subspan(written > 0 ? static_cast<std::size_t>(written) : 0);
-    }
+    TTRACE_CHECK(write_all(out, bytes),
+                 FormatError,
+                 "cannot write ",
+                 name,
+                 ": ",
+                 system_error_text(errno),
+                 "; free space there, or choose another file for -o");
   }
 
   void copy_data(const FileDescriptor& out) const {

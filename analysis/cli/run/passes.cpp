@@ -37,29 +37,14 @@ constexpr std::size_t kQuotedBytes = 2000;
 
 constexpr std::string_view kForwarded = "OMPI_MCA_mca_base_env_list=";
 
-template <std::size_t n>
-bool starts_with_one_of(const std::array<std::string_view, n>& prefixes, std::string_view entry) {
-  return std::any_of(prefixes.begin(), prefixes.end(), [entry](std::string_view prefix) {
-    return entry.starts_with(prefix);
-  });
+bool is_users(std::string_view name) {
+  return std::ranges::find(kUsersVariables, name) != kUsersVariables.end();
 }
 
-// Variables that say how to trace; all others of TTrace describe a pass and are set by check
-// itself.
-bool is_users_choice(std::string_view entry) {
-  static constexpr std::array<std::string_view, 6> kChoices{"TTRACE_FILTER=",
-                                                            "TTRACE_LOG=",
-                                                            "TTRACE_NAMED=",
-                                                            "TTRACE_ON_ERROR=",
-                                                            "TTRACE_RING_BYTES=",
-                                                            "TTRACE_SYNC="};
-  return starts_with_one_of(kChoices, entry);
-}
-
-bool is_kept(std::string_view entry) {
-  static constexpr std::array<std::string_view, 4> kRemoved{
-      "TTRACE_", "OMPI_COMM_", "PMIX_", kForwarded};
-  return is_users_choice(entry) || !starts_with_one_of(kRemoved, entry);
+bool is_kept(std::string_view name) {
+  return is_users(name) ||
+         std::ranges::none_of(std::array{"TTRACE_", "OMPI_COMM_", "PMIX_"},
+                              [name](const char* removed) { return name.starts_with(removed); });
 }
 
 std::vector<std::string> failed_files(const std::string& folder) {
@@ -192,10 +177,10 @@ std::vector<std::string> pass_environment(const Variables& variables, const std:
     if (text.starts_with(kForwarded)) {
       const std::string_view theirs = text.substr(kForwarded.size());
       forwarded = forwarded.empty() ? theirs : std::string(theirs) + ";" + forwarded;
-    } else if (is_kept(text)) {
+    } else if (const std::string_view name = text.substr(0, text.find('=')); is_kept(name)) {
       result.emplace_back(text);
-      if (is_users_choice(text)) {
-        forward(text.substr(0, text.find('=')));
+      if (is_users(name)) {
+        forward(name);
       }
     }
   }

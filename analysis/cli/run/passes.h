@@ -3,14 +3,25 @@
 // Thread-safety: main thread only. Inside a NoteInterrupts.
 #pragma once
 
+#include <array>
 #include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace ttrace::cli {
 
-using Variables = std::vector<std::pair<std::string, std::string>>;
+// Variables by which a user says how to trace. All others of TTrace describe a pass.
+inline constexpr std::array<std::string_view, 6> kUsersVariables{"TTRACE_FILTER",
+                                                                 "TTRACE_LOG",
+                                                                 "TTRACE_NAMED",
+                                                                 "TTRACE_ON_ERROR",
+                                                                 "TTRACE_RING_BYTES",
+                                                                 "TTRACE_SYNC"};
+
+using Variables = std::map<std::string, std::string>;
 
 struct Pass {
   std::string name;     // "reference", "noise 1 of 5", "candidate"
@@ -27,9 +38,9 @@ struct PassLimits {
   double grace = 5.0;      // seconds from SIGTERM to SIGKILL
 };
 
-// The environment of a pass: ours without inherited TTRACE_*, OMPI_COMM_* and PMIX_*, then
-// `variables`, and a request to Open MPI's mpirun to hand those to other hosts. The request is left
-// out where `command` has mpirun's -x, which excludes it.
+// The environment of a pass: ours without inherited OMPI_COMM_*, PMIX_* and TTRACE_* (but
+// kUsersVariables), then `variables`, and a request to Open MPI's mpirun to hand those to other
+// hosts. The request is left out where `command` has mpirun's -x, which excludes it.
 [[nodiscard]] std::vector<std::string> pass_environment(const Variables& variables,
                                                         const std::string& command);
 

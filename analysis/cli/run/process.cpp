@@ -2,6 +2,7 @@
 
 #include "analysis/cli/run/interrupt.h"
 #include "analysis/cli/run/process_tree.h"
+#include "trace/base/durable_file.h"
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>
@@ -25,20 +26,12 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPollProcess{5};
 constexpr std::chrono::seconds kGiveUp{10};  // after SIGKILL
 
-// A file descriptor that closes itself.
-class Descriptor {
- public:
-  Descriptor(const std::string& path, int flags) : value_(open(path.c_str(), flags, 0644)) {
-    TTRACE_CHECK(value_ >= 0, UsageError, "cannot open ", path, ": ", std::strerror(errno));
-  }
-  ~Descriptor() { close(value_); }
-  Descriptor(const Descriptor&) = delete;  // owns the descriptor
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int get() const { return value_; }
-
- private:
-  int value_;
-};
+FileDescriptor opened(const std::string& path, int flags) {
+  FileDescriptor descriptor(open(path.c_str(), flags, 0644));
+  TTRACE_CHECK(
+      descriptor.valid(), UsageError, "cannot open ", path, ": ", system_error_text(errno));
+  return descriptor;
+}
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
   std::vector<char*> result;
@@ -64,15 +57,16 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 Program::Program(const Launch& launch) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  const Descriptor input("/dev/null", O_RDONLY | O_CLOEXEC);
+  const FileDescriptor input = opened("/dev/null", O_RDONLY | O_CLOEXEC);
   // Appending, so that several writers do not overwrite each other.
-  const Descriptor output(launch.log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC);
+  const FileDescriptor output =
+      opened(launch.log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC);
   const std::vector<std::string> arguments{"/bin/sh", "-c", launch.command};
   std::vector<char*> argv = pointers(arguments);
   std::vector<char*> envp = pointers(launch.environment);
   const pid_t self = getpid();
   pid_ = fork();
-  TTRACE_CHECK(pid_ >= 0, UsageError, "cannot start a process: ", std::strerror(errno));
+  TTRACE_CHECK(pid_ >= 0, UsageError, "cannot start a process: ", system_error_text(errno));
   if (pid_ == 0) {
     become(argv.data(), envp.data(), input.get(), output.get(), self);
   }
@@ -129,6 +123,14 @@ void Program::end(std::chrono::milliseconds grace) {
     }
     wait_or_interrupt(kPollProcess);
   }
+}
+
+std::string shell_word(const std::string& text) {
+  std::string word = "'";
+  for (const char c : text) {
+    word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  }
+  return word + "'";
 }
 
 std::string describe_exit(int wait_status) {

@@ -42,6 +42,9 @@ class Program {
   std::optional<int> status_;
 };
 
+// Text as one word of a shell.
+[[nodiscard]] std::string shell_word(const std::string& text);
+
 // "exited with status 3", "was ended by signal 11 (Segmentation fault)".
 [[nodiscard]] std::string describe_exit(int wait_status);
 

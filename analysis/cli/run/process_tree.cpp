@@ -1,5 +1,7 @@
 #include "analysis/cli/run/process_tree.h"
 
+#include "trace/base/parse_integer.h"
+
 #include <fmt/core.h>
 
 #include <charconv>
@@ -57,14 +59,9 @@ std::vector<pid_t> descendants_of(pid_t root) {
   std::error_code gone;
   for (std::filesystem::directory_iterator entry("/proc", gone), last; !gone && entry != last;
        entry.increment(gone)) {
-    const std::string name = entry->path().filename();
-    pid_t pid = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (error != std::errc{} || end != name.data() + name.size()) {
-      continue;
-    }
-    if (const auto parent = parent_of(entry->path())) {
-      children.emplace(*parent, pid);
+    const auto pid = parse_number<pid_t>(entry->path().filename().string());
+    if (const auto parent = pid ? parent_of(entry->path()) : std::nullopt) {
+      children.emplace(*parent, *pid);
     }
   }
   std::vector<pid_t> found;

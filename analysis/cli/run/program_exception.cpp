@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <regex>
-#include <utility>
 #include <vector>
 
 namespace ttrace::cli {

@@ -28,6 +28,15 @@ void ProgressLine::show_rarely(const std::string& text) {
   }
 }
 
+std::function<void(std::size_t, std::size_t)> ProgressLine::counter(const std::string& what) {
+  if (!visible_) {
+    return {};
+  }
+  return [this, what](std::size_t done, std::size_t total) {
+    show_rarely(fmt::format("{} {} of {}", what, done, total));
+  };
+}
+
 void ProgressLine::finish() {
   if (started_) {
     std::cerr << std::endl;

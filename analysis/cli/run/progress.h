@@ -4,6 +4,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <functional>
 #include <string>
 
 namespace ttrace::cli {
@@ -20,6 +22,9 @@ class ProgressLine {
   void show(const std::string& text);
   // The same, but no more than twenty times a second: what is called for every tensor.
   void show_rarely(const std::string& text);
+  // Shows "WHAT 3 of 10" rarely. Nothing, where the line is not visible. Keeps a reference to it.
+  [[nodiscard]] std::function<void(std::size_t done, std::size_t total)> counter(
+      const std::string& what);
   // Lets the line stand; what follows begins a new one.
   void finish();
   // Removes the line.

@@ -1,13 +1,14 @@
 #include "analysis/cli/run/run_directory.h"
 
+#include "trace/base/durable_file.h"
+#include "trace/base/parse_integer.h"
+
 #include <ttrace/error.h>
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -27,12 +28,7 @@ void make_folder(const fs::path& path) {
 int last_number(const fs::path& folder) {
   int last = 0;
   for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename();
-    int number = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-    if (error == std::errc{} && end == name.data() + name.size()) {
-      last = std::max(last, number);
-    }
+    last = std::max(last, parse_number<int>(entry.path().filename().string()).value_or(0));
   }
   return last;
 }
@@ -102,7 +98,7 @@ void replace_file(const std::string& path, const std::string& text) {
   std::ofstream out(temporary, std::ios::binary);
   out << text;
   out.close();
-  TTRACE_CHECK(out, FormatError, "cannot write ", temporary, ": ", std::strerror(errno));
+  TTRACE_CHECK(out, FormatError, "cannot write ", temporary, ": ", system_error_text(errno));
   std::error_code error;
   fs::rename(temporary, path, error);
   TTRACE_CHECK(!error,

@@ -2,13 +2,13 @@
 
 #include "analysis/cli/run/interrupt.h"
 #include "analysis/cli/run/process_tree.h"
+#include "trace/base/durable_file.h"
 
 #include <ttrace/error.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <fcntl.h>
 #include <optional>
 #include <spawn.h>
@@ -59,7 +59,7 @@ class Child {
                  ", which writes ",
                  what.output,
                  ": ",
-                 std::strerror(error));
+                 system_error_text(error));
   }
 
   [[nodiscard]] std::size_t task() const { return task_; }

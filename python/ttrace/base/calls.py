@@ -1,7 +1,7 @@
 """Hooks around calls of modules that change nothing for compilers and modes.
 
-A compiler that reaches a hook within a function that it compiles passes over it: the function becomes the
-same code with and without the hook, and the hook does not run there. `Module.compile` would compile a
+A compiler that reaches a hook within a function that it compiles ignores it: the function becomes the same
+code with and without the hook, and the hook does not run there. `Module.compile` would compile a
 module's own hooks, too; ours run outside of it. A mode on torch's functions does not see what hooks ask of
 tensors.
 """

@@ -1,4 +1,4 @@
-"""Modules that a compiler runs as one region: what lies inside of them has no hooks and is not recorded.
+"""Modules that a compiler runs as one region: TTrace puts no hooks into them and records nothing inside.
 
 Hooks inside would change the region, and a traced step has to run the kernels that an untraced one runs.
 """
@@ -74,8 +74,9 @@ def sentence_on_choices(paths: Sequence[str]) -> str:
     """What a report says of those among them that choose experts."""
     chooses = "chooses" if len(paths) == 1 else "choose"
     return (
-        f"{_listed(paths)} {chooses} experts inside of compiled code: these choices are not recorded, so what follows from them is "
-        "held against noise alone, and not against its own operator; a run without torch.compile is checked in full"
+        f"{_listed(paths)} {chooses} experts inside of compiled code: TTrace does not record these "
+        "choices, and judges the tensors that depend on them by the noise bound only, not operator by "
+        "operator; without torch.compile, it checks the run in full"
     )
 
 

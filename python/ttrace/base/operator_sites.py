@@ -1,4 +1,4 @@
-"""Tells the C++ library where the program calls operators.
+"""Reports to the C++ library where the program calls operators.
 
 The library asks only in zoom passes (TTRACE_ZOOM), on whatever thread the operator runs.
 """

@@ -69,11 +69,11 @@ class Program(ABC):
 
     @abstractmethod
     def watch(self, recorder: Recorder) -> None:
-        """Sets up what tells the recorder that gradients and parameters are final."""
+        """Installs the hooks that notify the recorder when gradients and parameters are final."""
 
     @abstractmethod
     def hook_models(self, recorder: Recorder) -> Iterator[Removable]:
-        """Installs hooks that tell the recorder when a micro-batch begins and what a whole model returns.
+        """Installs hooks that notify the recorder when a micro-batch begins and what a whole model returns.
 
         They exist while a step is traced, outside of the hooks on modules.
         """

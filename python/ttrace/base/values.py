@@ -115,6 +115,10 @@ class Site:
     module: torch.nn.Module
 
 
+# Names of precisions by element type, the coarsest first.
+PRECISIONS = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32", torch.float64: "f64"}
+
+
 def in_fp8(precision: str) -> str:
     """The precision of a program whose products take FP8 and whose other activations have `precision`."""
     return {"bf16": "fp8", "f32": "fp8_f32"}.get(precision, precision)
@@ -126,12 +130,6 @@ def precision_of(tensors: Iterable[torch.Tensor]) -> str:
     for tensor in tensors:
         if tensor.is_floating_point():
             counts[tensor.dtype] = counts.get(tensor.dtype, 0) + tensor.numel()
-    names = {
-        torch.float64: "f64",
-        torch.float32: "f32",
-        torch.bfloat16: "bf16",
-        torch.float16: "f16",
-    }
     if not counts:
         raise ValueError("the model has no floating-point parameter; attach the model that is trained")
-    return names[max(counts, key=lambda dtype: counts[dtype])]
+    return PRECISIONS[max(counts, key=lambda dtype: counts[dtype])]

@@ -9,15 +9,10 @@ from typing import Any
 import torch
 
 from .._library import message_of
+from ..base.values import PRECISIONS
 from .foreign import Foreign, ForeignFileError, Source, listed
 from .loading import storable
 from .names import id_of
-
-# Keys of an annotation file's entry, by kind.
-_FIELDS = {
-    "data": "data", "input": "inputs", "grad_input": "input_grads", "grad_output": "grad",
-    "param_grad": "grad",
-}  # fmt: skip
 
 
 @dataclass
@@ -45,10 +40,7 @@ def precision_among(types: set[torch.dtype]) -> str:
     eight_bits = types & {torch.float8_e4m3fn, torch.float8_e5m2}
     if eight_bits:
         return "fp8_f32" if torch.float32 in types and torch.bfloat16 not in types else "fp8"
-    for dtype, name in ((torch.bfloat16, "bf16"), (torch.float16, "f16"), (torch.float32, "f32")):
-        if dtype in types:
-            return name
-    return "f64" if torch.float64 in types else "f32"
+    return next((name for dtype, name in PRECISIONS.items() if dtype in types), "f32")
 
 
 class _Writer:
@@ -103,7 +95,7 @@ class _Writer:
             return
         name = foreign.name
         try:
-            self._trace.derive(name.path, _FIELDS.get(name.kind, "value"), name.slot, foreign.dims)
+            self._trace.derive(name.path, name.kind, name.slot, foreign.dims)
         except RuntimeError as error:
             self.unread_dims.append(f"{foreign.origin}: {sentence_of(error)}")
 

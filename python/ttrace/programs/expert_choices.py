@@ -6,9 +6,9 @@ bias, with or without groups of experts. We intercept that call. In a pass that 
 returns their scores. An auxiliary loss that counts choices by a second call follows wherever it would have
 chosen the same.
 
-Modules without any known class are found by their structure (`expert_blocks`): a module that has experts, which
-are the slices of weights of three dimensions or the like modules of a list, and beside them a weight with a row
-for each expert, from which their scores come.
+Modules without any known class are found by their structure (`expert_blocks`): a module that has experts,
+which are the slices of weights of three dimensions or the like modules of a list, and next to them a weight
+with a row for each expert, from which their scores come.
 """
 
 from __future__ import annotations

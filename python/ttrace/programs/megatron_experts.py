@@ -2,8 +2,8 @@
 
 A dispatcher sends tokens to experts rank by rank of its group, and in their own order within a rank. Which
 tokens go where is the router's map, so this module gathers the maps of all ranks of the group, with the
-micro-batch and the position of every token. What the dispatcher itself makes of the map plays no part: a token
-that it loses or permutes differs from the reference's.
+micro-batch and the position of every token. It ignores what the dispatcher makes of the map: a token that the
+dispatcher loses or permutes differs from the reference's.
 
 Experts are not traced where their rows are not those of the map (capacities, padding), or where the dispatcher
 is of another kind.

@@ -4,14 +4,14 @@ Every forward of the model begins a micro-batch. With DDP the forwards of all ra
 one micro-batch of the reference, whose samples the ranks share. An activation is cut along `batch_dim` if it
 has as many elements there as the model's first argument has samples, or samples x positions: rank r has the
 r-th part. Activations of other sizes (a table of positions) are whole. Where the ranks' tensors contradict
-that, their values decide. The loss is taken to be a mean over
-samples, so that the reference's gradients are 1/ranks of this rank's. Pass `loss="sum"` if it is a sum.
+that, their values decide. The loss is assumed to be a mean over samples, so that the reference's gradients
+are 1/ranks of this rank's. Pass `loss="sum"` if it is a sum.
 
-Forwards without gradients are micro-batches only where there is no optimizer, in a program that only goes
-forward. In a program that trains they evaluate, and are not traced between its steps.
+Forwards without gradients are micro-batches only if there is no optimizer, in a program with forward passes
+only. In a program that trains they evaluate, and TTrace does not record them between its steps.
 
 A program may also be parallel by code of its own. Its ranks are one axis, or those that `axes` names. The axis
-`dp` has different samples. Where parameters and activations lie nobody says then, and their values decide.
+`dp` has different samples. No declaration then says where parameters and activations lie: values decide.
 
 Tensor-parallel layers of TransformerEngine among the modules (`parallel_mode`, `tp_size`, `tp_group`) say where
 their tensors and parameters lie. Activations of other modules lie as the latest one of the same shape that such
