@@ -238,7 +238,7 @@ Report described(const Trace& reference, const Trace& candidate, const DiffOptio
   report.is_dyadic = has_dyadic_inputs(reference);
   TTRACE_CHECK(!report.is_dyadic || options.golden != nullptr,
                UsageError,
-               fmt::format("{} has dyadic inputs, and only its golden pass tells which tensors "
+               fmt::format("{} has dyadic inputs, and only its golden pass shows which tensors "
                            "must be equal; give the folder that ttrace check made",
                            reference.directory()));
   for (const LedgerRow& row : ledger()) {

@@ -26,7 +26,7 @@ struct DiffOptions {
   const ForcedTraces* forced = nullptr;  // null: no operator is checked on its own
   // Sentences about how the traces came about; the report begins with them.
   std::vector<std::string> remarks = {};
-  const Trace* golden = nullptr;                // null: nothing is held against FP64
+  const Trace* golden = nullptr;                // null: no tensor is compared with FP64
   std::optional<Calibration> calibration = {};  // its limits stand in for the shipped ones
   // Called after each tensor from the working threads, one call at a time.
   std::function<void(std::size_t done, std::size_t total)> progress;

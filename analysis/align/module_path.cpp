@@ -1,5 +1,7 @@
 #include "analysis/align/module_path.h"
 
+#include "trace/base/split.h"
+
 namespace ttrace {
 
 std::string module_of(const std::string& parameter) {
@@ -7,15 +9,8 @@ std::string module_of(const std::string& parameter) {
 }
 
 std::vector<std::string> path_parts(std::string_view path) {
-  std::vector<std::string> parts(1);
-  for (const char c : path) {
-    if (c == '.') {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
-  return parts;
+  const std::vector<std::string_view> parts = split_at(path, '.');
+  return {parts.begin(), parts.end()};
 }
 
 bool lies_in(const std::string& path, const std::string& module) {

@@ -76,13 +76,13 @@ bool holds_all(const Shard& shard) {
   return placement.is_whole();
 }
 
-std::vector<double> values_at(const Values& whole, const Shard& shard) {
+std::vector<double> values_at(std::span<const double> whole, const Shard& shard) {
   Placement placement = shard.record->placement;
   placement.scale = 1.0;
   placement.partial_index = 0;
   placement.partial_count = 1;
   std::vector<double> values(static_cast<std::size_t>(element_count(shard.record->shape)));
-  extract(placement, ElementType::kF64, whole.data.data(), values.data());
+  extract(placement, ElementType::kF64, whole.data(), values.data());
   return values;
 }
 

@@ -42,8 +42,8 @@ struct Values {
 // Whether this is the logical tensor: nothing of it is cut off or summed.
 [[nodiscard]] bool holds_all(const Shard& shard);
 
-// The elements of `whole` that the rank's part covers.
-[[nodiscard]] std::vector<double> values_at(const Values& whole, const Shard& shard);
+// The elements of `whole`, a logical tensor, that the rank's part covers.
+[[nodiscard]] std::vector<double> values_at(std::span<const double> whole, const Shard& shard);
 
 // What data say of the rows of a tensor of `shape`: `data` as they are where they have that shape,
 // else a number for each index of its first two dimensions. Activations are [s, b, h] where data

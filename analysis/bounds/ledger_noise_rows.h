@@ -29,7 +29,7 @@ inline constexpr std::array kNoiseRows = {
         "scalar-limit",
         "The error of a scalar, and of any tensor of one element that is no FP8 scale, may be 10 "
         "times its noise scale.",
-        "Five numbers are no distribution; a limit of 5 gave 3 % of false alarms.",
+        "Five numbers are too few to estimate a spread; a limit of 5 gave 3 % of false alarms.",
         "build/cpu/bin/analysis_test "
         "--gtest_filter=Bounds.OfATensorOfOneElementHaveTheLimitOfScalars"},
     LedgerRow{Allowance::kLimitOfSlices,
@@ -170,7 +170,8 @@ inline constexpr std::array kNoiseRows = {
         "pooled-noise",
         "Half of what is known of the noise of a slice, of a factor and of an operator's part is "
         "what others of its kind and size have on average, with the weight of 5 passes.",
-        "K numbers, or one native pass, are no distribution; the weight is that of the default "
+        "K numbers, or one native pass, are too few to estimate a spread; the weight is that of "
+        "the default "
         "number of passes.",
         "./dev fuzz-layouts 1 9103 --precision fp8 --keep-clean DIR"},
     LedgerRow{Allowance::kFewSliceElements,

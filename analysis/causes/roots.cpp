@@ -34,7 +34,8 @@ class Diagnoser {
   [[nodiscard]] std::optional<Diagnosis> operator()(const TensorVerdict& finding) {
     if (finding.symptom() == Symptom::kSource && finding.claim() != nullptr) {
       // Its id is a place where a module reads, and not always a record that others could explain.
-      return finding.claim()->diagnosis;
+      const Hypothesis& claim = *finding.claim();
+      return Diagnosis{claim.signature, claim.sentence, claim.named};
     }
     if (finding.symptom() == Symptom::kSource || original_of(finding) != nullptr) {
       return of_copy(finding);

@@ -164,16 +164,8 @@ Hypotheses source(const Evidence& evidence, const Sides& sides) {
 }  // namespace
 
 Hypotheses find_claimed(const Evidence& evidence) {
-  const Claim* const claim = evidence.finding().claim();
-  if (claim == nullptr) {
-    return {};
-  }
-  return {{.signature = claim->diagnosis.signature,
-           .sentence = claim->diagnosis.sentence,
-           .named = claim->diagnosis.named,
-           .error = claim->error,
-           .residual = claim->residual,
-           .coefficients = claim->coefficients}};
+  const Hypothesis* const claim = evidence.finding().claim();
+  return claim == nullptr ? Hypotheses() : Hypotheses{*claim};
 }
 
 Hypotheses find_symptom(const Evidence& evidence) {

@@ -239,7 +239,7 @@ void keep_worst(const std::optional<FactorComparison>& factor,
 }
 
 // Some ranks' addends are multiples of what they should be, those of others are right.
-std::optional<Claim> claim_of(const std::vector<AddendError>& wrong, std::size_t addends) {
+std::optional<Hypothesis> claim_of(const std::vector<AddendError>& wrong, std::size_t addends) {
   constexpr double kLeft = 0.5;  // of the error, at most; as allowed_rest() of other explanations
   constexpr double kNearOne = 0.001;  // four digits of a factor hardly show such deviations
   const bool are_multiples = std::all_of(wrong.begin(), wrong.end(), [](const AddendError& each) {
@@ -249,24 +249,24 @@ std::optional<Claim> claim_of(const std::vector<AddendError>& wrong, std::size_t
     return std::nullopt;
   }
   std::string sentence;
-  Claim claim;
+  Hypothesis claim;
   double error = 0.0;
   double left = 0.0;
   for (const AddendError& each : wrong) {
     error += squared(each.error);
     left += squared(each.beside_factor);
-    claim.diagnosis.named.ranks.push_back(each.rank);
-    claim.diagnosis.named.factors.push_back(1.0 + each.factor);
+    claim.named.ranks.push_back(each.rank);
+    claim.named.factors.push_back(1.0 + each.factor);
     sentence += fmt::format("{}{}'s addend is {} x",
                             sentence.empty() ? "" : ", ",
                             ranks_text(std::vector{each.rank}),
                             std::abs(each.factor) < kNearOne ? near_one_text(each.factor)
                                                              : factor_text(1.0 + each.factor));
   }
-  claim.diagnosis.signature = Signature::kWrongAddends;
-  claim.diagnosis.sentence = sentence +
-                             " what the rank's own rows give, computed again from its gradient of "
-                             "the output; the other ranks' addends are right";
+  claim.signature = Signature::kWrongAddends;
+  claim.sentence = sentence +
+                   " what the rank's own rows give, computed again from its gradient of "
+                   "the output; the other ranks' addends are right";
   claim.error = std::sqrt(error);
   claim.residual = std::sqrt(left);
   claim.coefficients = static_cast<double>(wrong.size());

@@ -44,8 +44,8 @@ std::map<int, Coordinates> coordinates_of(const Trace& trace, std::int64_t step)
 RankError error_of(const Shard& shard, const Values& reference, const Values& ones) {
   RankError result;
   result.rank = shard.rank;
-  const std::vector<double> is_held = values_at(ones, shard);
-  const std::vector<double> expected = values_at(reference, shard);
+  const std::vector<double> is_held = values_at(ones.data, shard);
+  const std::vector<double> expected = values_at(reference.data, shard);
   const std::vector<double> values = local_values(shard).data;
   double error_squared = 0.0;
   for (std::size_t i = 0; i < values.size(); ++i) {

@@ -236,12 +236,12 @@ class EdgeCheck {
   }
 
   // The consumer takes an older value of its source, or the input of another layer.
-  [[nodiscard]] std::optional<Claim> claim_of(const Edge& edge, const TensorId& taken) const {
+  [[nodiscard]] std::optional<Hypothesis> claim_of(const Edge& edge, const TensorId& taken) const {
     if (taken.path == edge.producer.path && taken.kind == edge.producer.kind) {
-      return Claim{{Signature::kStale,
-                    fmt::format("it takes {}, an older value of its source {}",
-                                to_string(taken),
-                                to_string(edge.producer))}};
+      return Hypothesis{Signature::kStale,
+                        fmt::format("it takes {}, an older value of its source {}",
+                                    to_string(taken),
+                                    to_string(edge.producer))};
     }
     for (const auto& [consumer, sources] : sources_) {
       const bool in_its_place =
@@ -252,19 +252,20 @@ class EdgeCheck {
         return as_output(source.second) == taken;
       });
       if (in_its_place && takes_it) {
-        return Claim{
-            {Signature::kWrongLayer,
-             fmt::format(
-                 "it takes {}, which is the input of {}: two layers in a row read the same input",
-                 to_string(taken),
-                 consumer.path)}};
+        return Hypothesis{
+            Signature::kWrongLayer,
+            fmt::format(
+                "it takes {}, which is the input of {}: two layers in a row read the same input",
+                to_string(taken),
+                consumer.path)};
       }
     }
     return std::nullopt;
   }
 
   // The message holds what another layer returned, in every bit.
-  [[nodiscard]] std::optional<Claim> claim_of_message(const Edge& edge, const Match& taken) const {
+  [[nodiscard]] std::optional<Hypothesis> claim_of_message(const Edge& edge,
+                                                           const Match& taken) const {
     for (const Match& output : matches_) {
       const bool in_its_place =
           vocabulary_.differ_in_number(Role::kLayers, output.id.path, edge.producer.path) &&
@@ -273,13 +274,13 @@ class EdgeCheck {
       const auto statistics =
           in_its_place ? between(output.candidate, taken.candidate) : std::nullopt;
       if (statistics && statistics->different == 0) {
-        return Claim{
-            {Signature::kWrongLayer,
-             fmt::format("it takes {}, which is {} and not {}: stages take the layers in another "
-                         "order",
-                         to_string(taken.id),
-                         to_string(output.id),
-                         to_string(edge.producer))}};
+        return Hypothesis{
+            Signature::kWrongLayer,
+            fmt::format("it takes {}, which is {} and not {}: stages take the layers in another "
+                        "order",
+                        to_string(taken.id),
+                        to_string(output.id),
+                        to_string(edge.producer))};
       }
     }
     return std::nullopt;

@@ -29,7 +29,7 @@ struct OperatorResidual {
   // The worst part and the factor, where the tensor has slices or is a sum of ranks' addends.
   std::optional<SliceComparison> slice = {};
   std::optional<FactorComparison> in_noise = {};
-  std::optional<Claim> claim = {};  // where the check of addends knows it
+  std::optional<Hypothesis> claim = {};  // where the check of addends knows it
 
   [[nodiscard]] double scale() const;
   // R; 0 if the error is 0, Inf where only the scale is.

@@ -5,6 +5,7 @@
 #include "analysis/checks/values_check.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/kind.h"
+#include "trace/file/record.h"
 #include "trace/merge/merge.h"
 #include "trace/sums/statistics.h"
 

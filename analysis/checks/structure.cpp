@@ -2,6 +2,7 @@
 
 #include "analysis/findings/wording.h"
 #include "trace/base/index_set.h"
+#include "trace/file/record.h"
 
 #include <ttrace/error.h>
 

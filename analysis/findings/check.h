@@ -123,8 +123,8 @@ struct Check {
   std::string source;  // of the bound: "5 noise passes x 2 (default limit)"
   CheckedPart place;
   std::vector<Term> terms;
-  std::string sentence;             // what is wrong; empty if the check holds
-  std::optional<Claim> claim = {};  // why, where the numbers that the check was made of say so
+  std::string sentence;                  // what is wrong; empty if the check holds
+  std::optional<Hypothesis> claim = {};  // why, where the numbers that the check was made of say so
   // Of a copy: the candidate's record that it must be equal to.
   std::optional<TensorId> original = {};
 

@@ -69,13 +69,18 @@ struct Diagnosis {
   std::optional<Alternative> runner_up = {};  // of another signature
 };
 
-// A cause that a check met while it judged, and what it leaves of the error: one hypothesis among
-// those that are scored.
-struct Claim {
-  Diagnosis diagnosis;
-  double error = 1.0;  // norms, over what the check looked at
+// One explanation of a finding, and what it costs to believe it: of the causes that are tried
+// afterwards, or one that a check met while it judged.
+struct Hypothesis {
+  Signature signature = Signature::kReplicasDiverge;
+  std::string sentence = {};
+  Named named = {};
+  // Norms over what was looked at: of the error, and of what the hypothesis leaves of it. Equal
+  // where it explains nothing of the numbers and only names who is to be asked.
+  double error = 1.0;
   double residual = 0.0;
-  double coefficients = 0.0;  // free numbers that were fitted
+  double coefficients = 0.0;  // free numbers; an element that is only located counts as one
+  double bits = 0.0;          // of the choice among hypotheses that are equally simple
 };
 
 }  // namespace ttrace

@@ -52,7 +52,7 @@ void note_one_sided(Report& report) {
       report.tensors, [](const TensorVerdict& tensor) { return tensor.has(Excuse::kOneSided); });
   if (count > 0) {
     report.notes.push_back(
-        fmt::format("{} that one side alone has {} not judged: on the other side the value is "
+        fmt::format("{} that only one side recorded {} not judged: on the other side the value is "
                     "an alias of another one or needs no gradient, or autograd does not see it",
                     counted(count, "gradient"),
                     count == 1 ? "is" : "are"));

@@ -1,6 +1,7 @@
 #include "analysis/findings/unmatched_name.h"
 
 #include "analysis/findings/wording.h"
+#include "trace/file/record.h"
 
 #include <fmt/format.h>
 

@@ -219,7 +219,7 @@ std::vector<int> TensorVerdict::ranks() const {
   return failure == nullptr || failure->place.ranks.empty() ? holders : failure->place.ranks;
 }
 
-const Claim* TensorVerdict::claim() const {
+const Hypothesis* TensorVerdict::claim() const {
   const auto found = std::ranges::find_if(
       checks, [](const Check& check) { return !check.holds && check.claim.has_value(); });
   return found == checks.end() ? nullptr : &*found->claim;

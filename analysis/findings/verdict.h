@@ -109,7 +109,7 @@ struct TensorVerdict {
   // Candidate's ranks concerned: those that the deciding check names, else all that hold it.
   [[nodiscard]] std::vector<int> ranks() const;
   // What the first failed check that has a claim says of the cause; null if none has.
-  [[nodiscard]] const Claim* claim() const;
+  [[nodiscard]] const Hypothesis* claim() const;
   // Something is wrong, but it is permitted, so that it is no finding.
   [[nodiscard]] bool allowed() const;
   [[nodiscard]] bool is_finding() const;

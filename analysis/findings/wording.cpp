@@ -27,10 +27,6 @@ std::string index_text(std::span<const std::int64_t> index) {
   return fmt::format("[{}]", fmt::join(index, ", "));
 }
 
-std::string shape_text(std::span<const std::int64_t> shape) {
-  return shape.empty() ? "scalar" : fmt::format("{}", fmt::join(shape, "x"));
-}
-
 std::string ranks_text(std::span<const int> ranks) {
   if (ranks.empty()) {
     return "no rank";

@@ -20,8 +20,6 @@ namespace ttrace {
 [[nodiscard]] std::string near_one_text(double deviation);
 // "[0, 3, 17]"; "[]" for the index of a scalar.
 [[nodiscard]] std::string index_text(std::span<const std::int64_t> index);
-// "4x128"; "scalar".
-[[nodiscard]] std::string shape_text(std::span<const std::int64_t> shape);
 // "rank 3", "ranks 0-3, 6"
 [[nodiscard]] std::string ranks_text(std::span<const int> ranks);
 // "tp", "tp and pp".

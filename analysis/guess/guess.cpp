@@ -82,7 +82,7 @@ void write(const GuessState& state, MapGuess& guess) {
   wrong = corrections(state, RenameMap::parse(guess.text));
   TTRACE_CHECK(wrong.empty(),
                InternalError,
-               fmt::format("the proposed map says something else of {} than was found",
+               fmt::format("the proposed map contradicts what was found for {}",
                            paths_text(wrong.front(), Names::kReference)));
 }
 

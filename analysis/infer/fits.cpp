@@ -2,6 +2,7 @@
 
 #include "analysis/findings/wording.h"
 #include "analysis/infer/samples.h"
+#include "trace/file/record.h"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,7 @@
 #include "analysis/rename/rearrange.h"
 
 #include "analysis/findings/wording.h"
+#include "trace/file/record.h"
 
 #include <ttrace/error.h>
 

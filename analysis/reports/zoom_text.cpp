@@ -55,7 +55,7 @@ void write_first(std::ostream& out, const ZoomReport& zoom) {
                      first.module.empty() ? "" : " in " + first.module,
                      first.backward ? ", in backward" : "");
   out << "  source: "
-      << (first.source.empty() ? "unknown; the program does not tell where it calls operators"
+      << (first.source.empty() ? "unknown; the program does not report where it calls operators"
                                : first.source)
       << (first.backward && !first.source.empty() ? " (the forward operator or its backward)" : "")
       << '\n';

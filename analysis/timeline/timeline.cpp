@@ -4,6 +4,7 @@
 #include "analysis/timeline/lanes.h"
 #include "analysis/timeline/module_spans.h"
 #include "trace/base/kind.h"
+#include "trace/file/record.h"
 
 #include <ttrace/collective_call.h>
 #include <ttrace/element_type.h>

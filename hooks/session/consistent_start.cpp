@@ -123,11 +123,11 @@ bool load_one(const Parameter& parameter,
                "parameter ",
                parameter.path,
                " is ",
-               extents_text(placement.logical_shape()),
+               shape_text(placement.logical_shape()),
                " here (local ",
-               extents_text(current.shape),
+               shape_text(current.shape),
                "), but ",
-               extents_text(reference.shape),
+               shape_text(reference.shape),
                " in the trace to start from; use the same model, or correct its annotation");
   const std::vector<std::byte> bytes = overlay(current, placement, reference);
   if (bytes == current.bytes) {

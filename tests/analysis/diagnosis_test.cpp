@@ -409,7 +409,7 @@ TEST_F(DiagnosisTest, ShardsGatheredInTheWrongOrderAreNamedByTheirOrder) {
   EXPECT_EQ(found.signature, Signature::kWrongOrder);
   EXPECT_THAT(
       found.sentence,
-      AllOf(HasSubstr("dimension 0"), HasSubstr("[1, 0]"), HasSubstr("as many as tp has ranks")));
+      AllOf(HasSubstr("dimension 0"), HasSubstr("[1, 0]"), HasSubstr("one per rank of tp")));
 }
 
 TEST_F(DiagnosisTest, AShardInThePlaceOfAnotherIsToldFromASwap) {
@@ -547,7 +547,7 @@ TEST_F(DiagnosisTest, ANormThatCountsCopiesIsTold) {
   add_candidate("s0/scalar/grad_norm/0", {std::sqrt(2 * squared)}, {});
   const Diagnosis found = diagnosis("s0/scalar/grad_norm/0");
   EXPECT_EQ(found.signature, Signature::kLocalNorm);
-  EXPECT_THAT(found.sentence, HasSubstr("more than once"));
+  EXPECT_THAT(found.sentence, HasSubstr("once for every rank that holds a copy"));
 }
 
 TEST_F(DiagnosisTest, AMissingTensorHasNoSignature) {

@@ -92,7 +92,7 @@ TEST_F(OneSidedTest, GradientOfACopyIsNoDivergenceWhereTheReferenceHasAnAlias) {
   const Report report = compare();
   EXPECT_FALSE(report.diverged());
   EXPECT_EQ(report.counts().missing_in_reference, 0U);
-  EXPECT_THAT(report.notes, Contains(HasSubstr("1 gradient that one side alone has is not")));
+  EXPECT_THAT(report.notes, Contains(HasSubstr("1 gradient that only one side recorded is not")));
 }
 
 TEST_F(OneSidedTest, InputAndGradientOfACopyInTheReferenceAreAnsweredByTheAliasOfTheCandidate) {

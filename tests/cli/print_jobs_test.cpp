@@ -163,7 +163,7 @@ TEST_F(PrintJobs, ForcedPassThatFailsLeavesTheComparison) {
   print(check(trainer("--only forced --exit-before 3"), trainer()));
   const ProcessResult jobs = run_jobs();
   EXPECT_EQ(jobs.exit_code, 0) << jobs.err;
-  EXPECT_THAT(jobs.err, HasSubstr("the comparison goes on without job forced-wide"));
+  EXPECT_THAT(jobs.err, HasSubstr("the comparison continues without job forced-wide"));
 }
 
 TEST_F(PrintJobs, SayWhatTheyComeAfterAndNeedAFolder) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -32,10 +33,13 @@ def run(*command: str | Path, timeout: int = 600) -> str:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The environment's folder of programs."""
     folder = tmp_path_factory.mktemp("wheel")
-    # As deep in the checkout as the build of these tests, so that ccache has compiled every file before.
+    # As deep in the checkout as the build of these tests, and new, so that ccache has compiled every file before.
+    # A folder that is left over may have other precompiled headers.
+    build = ROOT / "build" / "wheel"
+    shutil.rmtree(build, ignore_errors=True)
     run(
         sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
-        "-C", f"build-dir={ROOT / 'build' / 'wheel'}", "-w", folder, ROOT,
+        "-C", f"build-dir={build}", "-w", folder, ROOT,
     )  # fmt: skip
     run(sys.executable, "-m", "venv", folder / "venv")
     [site] = (folder / "venv" / "lib").glob("python*/site-packages")

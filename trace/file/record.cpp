@@ -15,7 +15,7 @@ std::int64_t element_count(const std::vector<std::int64_t>& shape) {
   return count;
 }
 
-std::string extents_text(const std::vector<std::int64_t>& shape) {
+std::string shape_text(std::span<const std::int64_t> shape) {
   std::string text;
   for (const std::int64_t extent : shape) {
     text += (text.empty() ? "" : "x") + std::to_string(extent);

@@ -7,6 +7,7 @@
 #include <ttrace/tensor_id.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,6 @@ struct TTRACE_API Record {
 [[nodiscard]] TTRACE_API std::int64_t element_count(const std::vector<std::int64_t>& shape);
 
 // "4x128"; "scalar".
-[[nodiscard]] TTRACE_API std::string extents_text(const std::vector<std::int64_t>& shape);
+[[nodiscard]] TTRACE_API std::string shape_text(std::span<const std::int64_t> shape);
 
 }  // namespace ttrace

@@ -24,8 +24,9 @@
 namespace ttrace {
 namespace {
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  return shape.empty() ? kScalarShape : extents_text(shape);
+// As rows of a table have it.
+std::string stored_shape(std::span<const std::int64_t> shape) {
+  return shape.empty() ? kScalarShape : shape_text(shape);
 }
 
 // JSON cannot hold bytes that are not UTF-8; they become U+FFFD.
@@ -55,7 +56,7 @@ void check_record(const Record& record, const std::string& id, std::span<const s
                " bytes, but ",
                name_of(record.type),
                " of shape ",
-               shape_text(record.shape),
+               stored_shape(record.shape),
                " has ",
                expected);
   TTRACE_CHECK(record.placement.local_shape() == record.shape,
@@ -144,7 +145,7 @@ struct TraceWriter::Impl {
     std::vector<Cell> row{
         std::move(id),
         std::string(name_of(record.type)),
-        shape_text(record.shape),
+        stored_shape(record.shape),
         placement_cell(to_string(record.placement)),
         std::move(dataset),
         offset,

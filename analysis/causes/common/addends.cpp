@@ -251,6 +251,7 @@ Hypotheses read_coefficients(const Evidence& evidence,
   if (ranks.empty() || largest_deviation(ranks) >= kUnclear) {
     return {};
   }
+  // Readings of one fit, the simplest first. Coefficients that are left free always fit as well.
   if (auto found = missing_reduction(evidence, addends, ranks)) {
     return {*std::move(found)};
   }

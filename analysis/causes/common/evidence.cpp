@@ -30,7 +30,7 @@ std::vector<RankPart> rank_parts(const std::vector<Shard>& shards, const Values&
       return {};
     }
     Values own = local_values(shard);
-    Values right{own.shape, values_at(reference, shard)};
+    Values right{own.shape, values_at(reference.data, shard)};
     parts.push_back({&shard, Sides(std::move(right), std::move(own))});
   }
   return parts;
@@ -185,25 +185,8 @@ const Match* Evidence::data(Role role, std::int64_t microbatch) const {
 std::optional<std::vector<double>> Evidence::data_by_row(
     Role role, std::int64_t microbatch, std::span<const std::int64_t> shape) const {
   auto values = reference(data(role, microbatch));
-  if (!values || shape.size() < 2 || values->shape.size() != 2) {
-    return std::nullopt;
-  }
-  // Activations are [s, b, h] where data are [b, s]; losses may have either order.
-  const bool is_turned = values->shape[0] == shape[1] && values->shape[1] == shape[0];
-  const bool is_straight = values->shape[0] == shape[0] && values->shape[1] == shape[1];
-  if (is_straight && !(is_turned && shape.size() > 2)) {
-    return std::move(values->data);
-  }
-  if (!is_turned) {
-    return std::nullopt;
-  }
-  std::vector<double> turned(values->data.size());
-  const auto rows = static_cast<std::size_t>(shape[0]);
-  const auto samples = static_cast<std::size_t>(shape[1]);
-  for (std::size_t i = 0; i < turned.size(); ++i) {
-    turned[i] = values->data[i % samples * rows + i / samples];
-  }
-  return turned;
+  const bool has_rows = values && shape.size() >= 2 && values->shape.size() == 2;
+  return has_rows ? by_row(*std::move(values), shape) : std::nullopt;
 }
 
 std::optional<double> Evidence::model_number(std::string_view key) const {

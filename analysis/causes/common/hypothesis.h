@@ -1,4 +1,4 @@
-// One explanation of a finding, and what it costs to believe it.
+// What it costs to believe an explanation of a finding.
 //
 // Every explanation is measured as a description of the candidate's tensor, given the reference's:
 // in bits, as a minimum description length. It pays for what it leaves of the error, for every free
@@ -19,18 +19,6 @@
 #include <vector>
 
 namespace ttrace {
-
-struct Hypothesis {
-  Signature signature = Signature::kReplicasDiverge;
-  std::string sentence = {};
-  Named named = {};
-  // Norms over what was looked at: of the error, and of what the hypothesis leaves of it. Equal
-  // where it explains nothing of the numbers and only names who is to be asked.
-  double error = 1.0;
-  double residual = 0.0;
-  double coefficients = 0.0;  // free numbers; an element that is only located counts as one
-  double bits = 0.0;          // of the choice among claims that are equally simple
-};
 
 using Hypotheses = std::vector<Hypothesis>;
 

@@ -12,6 +12,7 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/random.h"
+#include "trace/file/record.h"
 
 #include <fmt/core.h>
 
@@ -284,20 +285,20 @@ std::optional<Hypothesis> by_rank(const Evidence& evidence,
       rest > evidence.tolerance(error)) {
     return std::nullopt;
   }
-  return Hypothesis{
-      .signature = Signature::kWrongOrder,
-      .sentence = fmt::format("along dimension {} of what a rank holds, cut into {} blocks, as "
-                              "many as {} has ranks, {} of the reference: every rank put its own, "
-                              "or another's, where all belong; in this order {}",
-                              dim,
-                              blocks,
-                              axis,
-                              orders_text(parts, orders),
-                              fall_text(error, rest)),
-      .named = {.axes = {axis}},
-      .error = error,
-      .residual = rest,
-      .coefficients = coefficients};
+  return Hypothesis{.signature = Signature::kWrongOrder,
+                    .sentence = fmt::format(
+                        "along dimension {} the part of each rank has {} blocks, one per "
+                        "rank of {}: {} of the reference, so what was gathered or sent is not "
+                        "in the order of the ranks; in this order {}",
+                        dim,
+                        blocks,
+                        axis,
+                        orders_text(parts, orders),
+                        fall_text(error, rest)),
+                    .named = {.axes = {axis}},
+                    .error = error,
+                    .residual = rest,
+                    .coefficients = coefficients};
 }
 
 // Dimension i of the result is dimension axes[i] of `values`.

@@ -145,9 +145,9 @@ Hypotheses under_other_number(const Evidence& evidence, const NumberedPath& path
       const auto rank = holder(other, *value);
       if (rank && own && own->data != value->data) {
         return {{.signature = Signature::kWrongLayer,
-                 .sentence = fmt::format("no rank has layer {}; what it is in the reference, rank "
-                                         "{} holds as {}: some stages number their layers from "
-                                         "another offset",
+                 .sentence = fmt::format("no rank has layer {}; rank {} holds its values under the "
+                                         "name {}: some stages number their layers from another "
+                                         "offset",
                                          path.number,
                                          *rank,
                                          to_string(other.id)),

@@ -125,7 +125,7 @@ Hypotheses find_gradient_addends(const Evidence& evidence) {
        addends.list.empty() ? std::vector<RankPart>() : rank_parts(match.candidate, *reference)) {
     std::vector<std::vector<double>> columns;
     for (const std::vector<double>& column : addends.columns) {
-      columns.push_back(values_at({reference->shape, column}, *part.shard));
+      columns.push_back(values_at(column, *part.shard));
     }
     const std::vector<double>& held = part.sides.candidate.data;
     if (!fit(columns, held)) {

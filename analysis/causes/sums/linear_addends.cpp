@@ -103,7 +103,7 @@ std::optional<RankFit> fit_part(const RankPart& part,
                                 const Product& product,
                                 const Values& numbers,
                                 const std::optional<Values>& bias) {
-  const std::vector<double> logical = values_at(numbers, *part.shard);
+  const std::vector<double> logical = values_at(numbers.data, *part.shard);
   std::vector<std::vector<double>> columns(product.addends.size() + (bias ? 1 : 0));
   std::vector<double> held;
   std::vector<double> right;
@@ -171,14 +171,14 @@ Hypotheses find_linear_addends(const Evidence& evidence, const Sides& sides) {
   if (sides.shape().size() < 2) {
     return {};
   }
-  for (const auto& [module, left] : factors_of(evidence)) {
-    const auto product = product_of(evidence, module, left, sides.reference);
-    Hypotheses found = product ? read_product(evidence, sides, *product) : Hypotheses();
-    if (!found.empty()) {
-      return found;
+  Hypotheses found;
+  const auto factors = factors_of(evidence);
+  for (const auto& [module, left] : factors) {
+    if (const auto product = product_of(evidence, module, left, sides.reference)) {
+      append(found, read_product(evidence, sides, *product));
     }
   }
-  return {};
+  return chosen_of(factors.size(), std::move(found));
 }
 
 }  // namespace ttrace

@@ -258,7 +258,7 @@ Hypotheses find_local_norm(const Evidence& evidence) {
                value <= std::sqrt(with_copies) * (1.0 + kRelative);
       })) {
     // Between the norm and the one with all copies lies much: the value itself is a free number.
-    found.push_back(norm->hypothesis("it counts tensors which several ranks hold more than once",
+    found.push_back(norm->hypothesis("it counts a tensor once for every rank that holds a copy",
                                      subsets_of(axes).size(),
                                      [](int, double value) { return value; }));
     found.back().coefficients = static_cast<double>(norm->values.size());

@@ -92,7 +92,7 @@ Hypotheses find_loss_rule(const Evidence& evidence, const Sides& sides) {
   Hypothesis found{
       .signature = Signature::kLossNormalisation,
       .sentence = fmt::format(
-          "from its own losses of tokens the candidate makes {}; the reference's is {}, which of "
+          "the candidate computes {} of its losses per token; the reference computes {}, which of "
           "these losses is {} and not {}",
           is_rule ? candidate[other].first
                   : "a x " + right_name + ", a = " + explain_factor(evidence, ratio, deviation),

@@ -137,10 +137,10 @@ Hypotheses constant_bias(const Evidence& evidence, const Sides& sides) {
   constexpr std::int64_t kFewest = 8;
   const std::vector<double> d = sides.difference();
   const Rest all = without_means(d, {1, 1, std::ssize(d)});
-  if (evidence.explains(all.norm)) {
-    return {one_number(evidence, sides, all)};
-  }
   Hypotheses found;
+  if (evidence.explains(all.norm)) {
+    found.push_back(one_number(evidence, sides, all));
+  }
   const SliceView columns = view_along(sides.shape(), sides.shape().size() - 1);
   const Rest rows = without_means(d, {1, columns.outer, columns.size});
   if (columns.outer > 1 && columns.size >= kFewest && evidence.explains(rows.norm)) {

@@ -58,7 +58,7 @@ pass() {
 
 # left_out NAME: a job that failed costs sharpness, not the comparison.
 left_out() {
-  echo "the comparison goes on without job $1" >&2
+  echo "the comparison continues without job $1" >&2
 }
 
 # precision FOLDER, setting FOLDER KEY: what a trace's manifest says.

@@ -142,7 +142,7 @@ Manual timeline_manual() {
            "have the argument `verdict` and a mark on the track `diverged`, where the first "
            "divergence is called so.",
            "Times are the host's, in a run that was traced: they show what came when, and not how "
-           "fast the program is. A trace that says no times shows its order. See "
+           "fast the program is. A trace without times shows the order alone. See "
            "docs/timeline.md."},
       .options = named,
       .run = run_timeline,

@@ -44,10 +44,9 @@ ZoomReport compare_operators(const RunDirectory& run,
 }
 
 void require_commands(const CheckOptions& options) {
-  TTRACE_CHECK(
-      !options.rerun.empty(),
-      UsageError,
-      "a zoom runs the reference again, but nobody knows its command; pass --rerun COMMAND");
+  TTRACE_CHECK(!options.rerun.empty(),
+               UsageError,
+               "a zoom runs the reference again, but its command is unknown; pass --rerun COMMAND");
   TTRACE_CHECK(!options.rename,
                UsageError,
                "a zoom needs the same names of modules in both programs, but --rename says that "

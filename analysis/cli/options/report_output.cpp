@@ -177,8 +177,8 @@ void add_report_options(po::options_description& named) {
       "dumb")(
       "label",
       text_option("NAME"),
-      "begins the names of the tests of a JUnit report, so that a CI server tells the reports of "
-      "one job apart");
+      "prefix of the test names in a JUnit report, by which a CI server distinguishes several "
+      "reports of one job");
 }
 
 ReportOptions report_options(const po::variables_map& values) {

@@ -63,7 +63,7 @@ std::vector<BrokenPass> broken_passes(const std::string& run) {
     const char* const operators = "operators are not checked one by one";
     add(operators, "forced-wide", forced_wide(run));
     add(operators, "forced-native", forced_native(run));
-    add("nothing is held against FP64", "golden", golden_pass(run));
+    add("no tensor is compared with FP64", "golden", golden_pass(run));
   }
   return broken;
 }

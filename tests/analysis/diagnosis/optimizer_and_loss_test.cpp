@@ -193,8 +193,8 @@ TEST_F(LossDiagnosis, AMeanOfMeansIsToldFromAMeanOverTokens) {
       when((sums_[0] + sums_[1]) / 40.0, (sums_[0] / 32.0 + sums_[1] / 8.0) / 2.0);
   EXPECT_EQ(found.signature, Signature::kLossNormalisation);
   EXPECT_THAT(found.sentence,
-              AllOf(HasSubstr("candidate makes the mean of the micro-batches' means"),
-                    HasSubstr("the reference's is the mean over all tokens that count")));
+              AllOf(HasSubstr("candidate computes the mean of the micro-batches' means"),
+                    HasSubstr("the reference computes the mean over all tokens that count")));
 }
 
 TEST_F(LossDiagnosis, AFactorOfTheMeanIsNamed) {

@@ -74,7 +74,7 @@ class ScoreTest : public DiagnosisTest {
     finding_ = report.tensors.at(report.first_divergence.value());
     for (Check& check : finding_.checks) {
       if (!check.holds) {
-        check.claim = Claim{{Signature::kWrongAddends, claimed}, 1.0, left, 1.0};
+        check.claim = Hypothesis{Signature::kWrongAddends, claimed, {}, 1.0, left, 1.0};
       }
     }
     const Trace reference = Trace::open(directory_ / "reference");
