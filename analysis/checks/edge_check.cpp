@@ -2,6 +2,7 @@
 
 #include "analysis/align/index_by_id.h"
 #include "analysis/align/model_vocabulary.h"
+#include "analysis/align/module_path.h"
 #include "analysis/align/producers.h"
 #include "analysis/checks/structure.h"
 #include "analysis/checks/values_check.h"
@@ -24,11 +25,6 @@ namespace {
 // What a stage received is the output that another one sent; see SelfCheck.
 TensorId as_output(TensorId id) {
   id.kind = id.kind == Kind::kReceived ? Kind::kOutput : id.kind;
-  return id;
-}
-
-TensorId as_sent(TensorId id) {
-  id.kind = Kind::kSent;
   return id;
 }
 
@@ -199,7 +195,7 @@ class EdgeCheck {
       // values that were sent says whose output it is. What became of them on their way is another
       // question: see SelfCheck.
       const bool by_stage = match == nullptr && producer.kind == Kind::kReceived;
-      match = by_stage ? by_id_.find(as_sent(producer)) : match;
+      match = by_stage ? by_id_.find(as_kind(producer, Kind::kSent)) : match;
       if (match == nullptr || match->candidate.empty()) {
         return false;
       }

@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from fork_server import ENVIRONMENT
+from fork_server import set_environment
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-for _name, _value in ENVIRONMENT.items():
-    os.environ.setdefault(_name, _value)
+set_environment()
 PROGRAM = os.environ.get("TTRACE_PROGRAM", str(ROOT / "build" / "cpu" / "bin" / "ttrace"))
 
 

@@ -41,6 +41,11 @@ ENVIRONMENT = {
 IDLE_SECONDS = 600
 
 
+def set_environment() -> None:
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+
+
 def run(words: list[str]) -> None:
     """As the interpreter runs its own arguments."""
     while words[0] == "-u":
@@ -159,8 +164,7 @@ def listener_at(path: str) -> socket.socket:
 
 
 def serve(path: str, modules: list[str], input_ends: bool) -> list[str]:
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    set_environment()
     for module in (*PRELOADED, *modules):
         importlib.import_module(module)
     # Otherwise every program would walk all that was imported when it ends, and so get a copy of that memory: a second of work.
