@@ -1,7 +1,5 @@
 #include "analysis/align/values.h"
 
-#include <ttrace/element_type.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -43,6 +41,15 @@ double distance(const Values& left, const Values& right) {
 bool is_finite(const Values& values) {
   return std::all_of(
       values.data.begin(), values.data.end(), [](double value) { return std::isfinite(value); });
+}
+
+std::vector<double> rounded(std::span<const double> numbers, ElementType type) {
+  const auto count = static_cast<std::int64_t>(numbers.size());
+  std::vector<std::byte> bytes(numbers.size() * element_size(type));
+  from_double(type, numbers.data(), count, bytes.data());
+  std::vector<double> result(numbers.size());
+  to_double(type, bytes.data(), count, result.data());
+  return result;
 }
 
 Values values_of(const MergeResult& tensor) {

@@ -7,6 +7,8 @@
 #include "trace/merge/merge.h"
 #include "trace/place/boxes.h"
 
+#include <ttrace/element_type.h>
+
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -30,6 +32,9 @@ struct Values {
 [[nodiscard]] double distance(std::span<const double> left, std::span<const double> right);
 
 [[nodiscard]] bool is_finite(const Values& values);
+
+// The numbers after they were stored as `type`.
+[[nodiscard]] std::vector<double> rounded(std::span<const double> numbers, ElementType type);
 
 // Requires: a tensor.
 [[nodiscard]] Values values_of(const MergeResult& tensor);

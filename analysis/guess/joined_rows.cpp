@@ -228,15 +228,6 @@ void pair_wholes(GuessState& state, Names whole_side, ElementType type) {
 
 }  // namespace
 
-std::vector<double> rounded(std::span<const double> numbers, ElementType type) {
-  const auto count = static_cast<std::int64_t>(numbers.size());
-  std::vector<std::byte> bytes(numbers.size() * element_size(type));
-  from_double(type, numbers.data(), count, bytes.data());
-  std::vector<double> result(numbers.size());
-  to_double(type, bytes.data(), count, result.data());
-  return result;
-}
-
 void pair_joined_rows(GuessState& state, ElementType type) {
   pair_wholes(state, Names::kCandidate, type);
   pair_wholes(state, Names::kReference, type);

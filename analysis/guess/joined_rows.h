@@ -8,15 +8,9 @@
 
 #include <ttrace/element_type.h>
 
-#include <span>
-#include <vector>
-
 namespace ttrace {
 
 // Values are compared as those of this type.
 void pair_joined_rows(GuessState& state, ElementType type);
-
-// The numbers after rounding to the type.
-[[nodiscard]] std::vector<double> rounded(std::span<const double> numbers, ElementType type);
 
 }  // namespace ttrace

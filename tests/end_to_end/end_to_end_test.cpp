@@ -226,6 +226,18 @@ TEST(EndToEnd, PercentOfOneRanksAddendToTheGradientOfANormIsFound) {
   EXPECT_THAT(first["cause"], ::testing::HasSubstr("the addend of rank 1"));
 }
 
+// Symptom: "stale" on the rank that holds only padding, and on one whose rows the step moves by
+// less than half an ulp of BF16, which the forced pass in F32 does not round away.
+TEST(EndToEnd, AWrongLearningRateIsNotCalledStaleWhereNothingMoves) {
+  const SmallRun run({}, "bf16");
+  const ProcessResult result = run.check("rate", "--tp 4 --mutant optimizer_lr --mutant-size 0.3");
+  EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
+  const json first = run.report("rate")["first_divergence"];
+  EXPECT_EQ(first["id"], "s0/master/embedding.word_embeddings.weight/0") << first;
+  EXPECT_EQ(first["signature"], "optimizer");
+  EXPECT_THAT(result.out, ::testing::Not(::testing::HasSubstr("before the step, s0/param/")));
+}
+
 // All of them run in BF16 with the limits of the clean runs, and all but the first without forced
 // passes (see Checks::run). The scoreboard has the rates; here no bug may be missed. With the
 // weights of a fresh start, the softmax is nearly uniform, and the declared output of softmax-scale

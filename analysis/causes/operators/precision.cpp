@@ -1,4 +1,5 @@
 // A rounding too many or too few: all numbers of one side alone are numbers of a lower format.
+#include "analysis/align/values.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
@@ -35,16 +36,12 @@ std::vector<ElementType> below(ElementType type) {
 double share_beyond(std::vector<double> values, ElementType format) {
   std::sort(values.begin(), values.end());
   values.erase(std::unique(values.begin(), values.end()), values.end());
-  const auto count = static_cast<std::int64_t>(values.size());
-  std::vector<std::byte> narrow(values.size() * element_size(format));
-  std::vector<double> rounded(values.size());
-  from_double(format, values.data(), count, narrow.data());
-  to_double(format, narrow.data(), count, rounded.data());
+  const std::vector<double> held = rounded(values, format);
   double beyond = 0.0;
   double all = 0.0;
   for (std::size_t i = 0; i < values.size(); ++i) {
     all += values[i] != 0.0 ? 1.0 : 0.0;
-    beyond += values[i] != rounded[i] ? 1.0 : 0.0;
+    beyond += values[i] != held[i] ? 1.0 : 0.0;
   }
   constexpr double kFewest = 16.0;  // of so many values none is a number of a format by chance
   return all < kFewest ? 0.5 : beyond / all;

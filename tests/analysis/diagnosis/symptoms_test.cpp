@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -107,6 +109,51 @@ TEST_F(SymptomDiagnosis, AMessageThatIsTheOneBeforeIsStale) {
   EXPECT_EQ(found.signature, Signature::kStale);
   EXPECT_THAT(found.sentence, HasSubstr("s0/m0/received/stage/0, in every bit; what was sent"));
   EXPECT_THAT(found.named.microbatches, ElementsAre(0));
+}
+
+// Symptom: 257 rows cut over four ranks leave the last one only padding, which never changes, and a
+// wrong learning rate was "stale" there.
+TEST_F(SymptomDiagnosis, PaddingThatStaysAsItIsIsNotStale) {
+  const Matrix before = random_values(32, 1);
+  const Matrix move = random_values(32, 2);
+  add_reference("s0/param/w/0", before, {4, 8});
+  add_reference("s0/param_next/w/0", sum(before, move), {4, 8});
+  const Placement first{{{4, 4, {{0, 0, 4}}}, all(8)}, 0, 1, "", 1.0};
+  const Placement padding{{{4, 4, {}}, all(8)}, 0, 1, "", 1.0};
+  const Matrix wrong = sum(sum(before, move), move);
+  candidate_.add(0, {"s0/param/w/0", before, ElementType::kF32, {4, 8}, first})
+      .add(0, {"s0/param_next/w/0", wrong, ElementType::kF32, {4, 8}, first})
+      .add(1, {"s0/param/w/0", Matrix(32, 0.0), ElementType::kF32, {4, 8}, padding})
+      .add(1, {"s0/param_next/w/0", Matrix(32, 0.0), ElementType::kF32, {4, 8}, padding});
+  const Report report = report_of_run();
+  EXPECT_TRUE(report.diverged());
+  EXPECT_TRUE(!report.diagnosis || report.diagnosis->signature != Signature::kStale);
+}
+
+// Symptom: the same of a rank whose rows no step moves, in the reference either.
+TEST_F(SymptomDiagnosis, RowsThatTheReferenceDoesNotMoveAreNotStale) {
+  const Matrix before = random_values(64, 1);
+  Matrix move = random_values(64, 2);
+  std::fill(move.begin() + 32, move.end(), 0.0);
+  const Matrix wrong = sum(sum(before, move), move);
+  add_reference("s0/param/w/0", before, {8, 8});
+  add_reference("s0/param_next/w/0", sum(before, move), {8, 8});
+  for (const int rank : {0, 1}) {
+    const Placement half{{share(8, rank, 2), all(8)}, 0, 1, "", 1.0};
+    const auto row = static_cast<std::size_t>(rank * 4);
+    candidate_
+        .add(rank,
+             {"s0/param/w/0", rows_of(before, 8, row, row + 4), ElementType::kF32, {4, 8}, half})
+        .add(rank,
+             {"s0/param_next/w/0",
+              rows_of(wrong, 8, row, row + 4),
+              ElementType::kF32,
+              {4, 8},
+              half});
+  }
+  const Report report = report_of_run();
+  EXPECT_TRUE(report.diverged());
+  EXPECT_TRUE(!report.diagnosis || report.diagnosis->signature != Signature::kStale);
 }
 
 }  // namespace
