@@ -130,7 +130,7 @@ TEST_F(SymptomDiagnosis, PaddingThatStaysAsItIsIsNotStale) {
   EXPECT_TRUE(!report.diagnosis || report.diagnosis->signature != Signature::kStale);
 }
 
-// Symptom: the same of a rank whose rows no step moves, in the reference either.
+// Symptom: the same on a rank whose rows the step moves in neither program.
 TEST_F(SymptomDiagnosis, RowsThatTheReferenceDoesNotMoveAreNotStale) {
   const Matrix before = random_values(64, 1);
   Matrix move = random_values(64, 2);
