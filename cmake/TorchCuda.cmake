@@ -33,15 +33,22 @@ lib/libtorch_cuda.so. Pass -DTTRACE_TORCH_CUDA_DIR=<folder of a torch package wi
     return()
   endif()
   ttrace_nvidia_folders(folders ${torch} ${packages})
-  foreach(header nccl cuda_runtime_api)
-    find_path(TTRACE_${header}_INCLUDE ${header}.h HINTS ${folders} $ENV{CUDA_HOME} ${CUDAToolkit_INCLUDE_DIRS} /usr/local/cuda
-      PATH_SUFFIXES include)
-    if(NOT TTRACE_${header}_INCLUDE)
-      set(${problem} "${header}.h was not found: install the wheels nvidia-nccl and nvidia-cuda-runtime that ${torch} requires, \
-or pass -DTTRACE_${header}_INCLUDE=<its folder>." PARENT_SCOPE)
+  # The wheel of CUDA's runtime does not bring crt/host_config.h, which its headers include; a toolkit has all of them.
+  set(nccl_header nccl.h)
+  set(cuda_header crt/host_config.h)
+  foreach(part nccl cuda)
+    find_path(TTRACE_${part}_INCLUDE ${${part}_header}
+      HINTS ${folders} $ENV{CUDA_HOME} ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} /usr/local/cuda PATH_SUFFIXES include)
+    if(NOT TTRACE_${part}_INCLUDE)
+      set(${problem} "${${part}_header} was not found: install the wheels nvidia-nccl, nvidia-cuda-runtime and nvidia-cuda-crt \
+for the CUDA of ${torch}, or pass -DTTRACE_${part}_INCLUDE=<the folder that it is in>." PARENT_SCOPE)
       return()
     endif()
   endforeach()
+  set(includes ${TTRACE_nccl_INCLUDE} ${TTRACE_cuda_INCLUDE})
+  if(EXISTS ${TTRACE_cuda_INCLUDE}/cccl)
+    list(APPEND includes ${TTRACE_cuda_INCLUDE}/cccl)
+  endif()
   set(runs OFF)
   if(torch STREQUAL TTRACE_TORCH_DIR)
     set(runs ON)
@@ -49,8 +56,7 @@ or pass -DTTRACE_${header}_INCLUDE=<its folder>." PARENT_SCOPE)
   set(TTRACE_TORCH_RUNS_CUDA ${runs} PARENT_SCOPE)
   set(TTRACE_TORCH_CUDA_FOUND ${torch} PARENT_SCOPE)
   add_library(ttrace::torch_cuda INTERFACE IMPORTED GLOBAL)
-  target_include_directories(ttrace::torch_cuda SYSTEM INTERFACE
-    ${TTRACE_nccl_INCLUDE} ${TTRACE_cuda_runtime_api_INCLUDE} ${TTRACE_cuda_runtime_api_INCLUDE}/cccl ${handles})
+  target_include_directories(ttrace::torch_cuda SYSTEM INTERFACE ${includes} ${handles})
   # A CPU build of torch has the headers, but not the one that this define replaces.
   target_compile_definitions(ttrace::torch_cuda INTERFACE USE_C10D_NCCL C10_CUDA_NO_CMAKE_CONFIGURE_FILE)
   # Nothing refers to the code that registers CUDA. Libraries that these need may be missing where programs are linked only.

@@ -29,9 +29,15 @@ at::Tensor magnitudes(const at::Tensor& x) {
   return x.masked_fill(x.isfinite().logical_not(), 0.0).abs();
 }
 
+// f32: amax / largest number. CUDA would multiply by the reciprocal of a number, which gives scales
+// that are an ulp away from the CPU's, but it divides by a tensor.
+at::Tensor exact_scale(const at::Tensor& amax, Fp8Format format) {
+  return amax / at::full({}, largest(format), amax.options());
+}
+
 // [] f32: scale of a tensor with that amax.
 at::Tensor scale_of(const at::Tensor& amax, Fp8Format format) {
-  return at::where(amax.eq(0.0), at::ones_like(amax), amax / largest(format));
+  return at::where(amax.eq(0.0), at::ones_like(amax), exact_scale(amax, format));
 }
 
 // The smallest power of two that is not below the scale, as E8M0. The bits of an f32 above those of
@@ -124,7 +130,7 @@ Quantised Fp8Operand::quantise_blocks(const at::Tensor& x) const {
   const std::int64_t features = x.size(-1);
   const at::Tensor matrix = x.reshape({-1, features});
   const at::Tensor scale =
-      power_of_two(amax_of_blocks(matrix, rows, columns) / largest(format_));  // [R, C]
+      power_of_two(exact_scale(amax_of_blocks(matrix, rows, columns), format_));  // [R, C]
 
   const at::Tensor of_elements = scale.to(at::kFloat)
                                      .repeat_interleave(rows, 0)

@@ -1,6 +1,7 @@
 #include "analysis/align/matching.h"
 
 #include "analysis/align/index_by_id.h"
+#include "analysis/align/module_path.h"
 #include "trace/base/tensor_id_hash.h"
 #include "trace/merge/routing.h"
 
@@ -182,11 +183,9 @@ void link(std::vector<Match>& matches) {
     } else if (is_activation_or_its_gradient(match.id.kind)) {
       match.choices = choices.nearest(match.id);
     } else if (match.id.kind == Kind::kOperand) {
-      other.kind = Kind::kScale;
-      match.scale = find(other);
+      match.scale = find(as_kind(match.id, Kind::kScale));
     } else if (match.id.kind == Kind::kScale) {
-      other.kind = Kind::kOperand;
-      match.operand = find(other);
+      match.operand = find(as_kind(match.id, Kind::kOperand));
     }
   }
 }

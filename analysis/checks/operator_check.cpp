@@ -2,6 +2,7 @@
 
 #include "analysis/align/machine.h"
 #include "analysis/align/model_vocabulary.h"
+#include "analysis/align/module_path.h"
 #include "analysis/checks/slices.h"
 #include "analysis/checks/values_check.h"
 #include "trace/base/kind.h"
@@ -222,9 +223,7 @@ std::optional<double> OperatorCheck::step_of(const Match& match,
   if (!is_updated_parameter(match.id.kind) || unit == rounding_error(type)) {
     return std::nullopt;
   }
-  TensorId before = match.id;
-  before.kind = Kind::kParam;
-  const std::span<const Shard> parameter = native_.of(before);
+  const std::span<const Shard> parameter = native_.of(as_kind(match.id, Kind::kParam));
   const auto step =
       parameter.empty() ? std::nullopt : statistics_where_alike(merge(parameter), candidate);
   if (!step || !(step->candidate_squared > 0.0)) {

@@ -52,8 +52,7 @@ std::string itself_or_around(const std::string& path, const Modules& modules) {
 
 // Those that take the output, and the code that calls them.
 std::vector<std::string> consumers_of(const TensorId& gradient, const Modules& modules) {
-  TensorId output = gradient;
-  output.kind = Kind::kOutput;
+  const TensorId output = as_kind(gradient, Kind::kOutput);
   std::vector<std::string> found{around(gradient.path, modules)};
   for (const Edge* const edge : modules.edges) {
     const std::string module = itself_or_around(edge->consumer.path, modules);

@@ -19,6 +19,12 @@ double largest_of(at::ScalarType format) {
   return format == at::kFloat8_e5m2 ? kLargestE5M2 : kLargestE4M3;
 }
 
+// Divides by a tensor, because CUDA multiplies by the reciprocal of a number; a scale that is an
+// ulp away rounds all ties the same way.
+at::Tensor scale_for(const at::Tensor& amax, at::ScalarType format) {
+  return amax / at::full({}, largest_of(format), amax.options());
+}
+
 // Up to the next power of two: 2^e for a mantissa in [0.5, 1) and exponent e, but for powers of two
 // themselves, whose mantissa is 0.5.
 at::Tensor rounded_up(const at::Tensor& scale) {
@@ -116,8 +122,7 @@ Fp8Values Fp8Quantiser::by_block(const at::Tensor& wide) const {
   if (squares) {
     amax = cut(amax, 0, block).amax(1);
   }
-  const at::Tensor scale =
-      rounded_up((amax / largest_of(operand_.format)).clamp_min(kSmallestE8M0));
+  const at::Tensor scale = rounded_up(scale_for(amax, operand_.format).clamp_min(kSmallestE8M0));
   at::Tensor of_elements = spread_over(scale.to(at::kFloat), last, block, features);
   if (squares) {
     of_elements = spread_over(of_elements, 0, block, wide.size(0));
@@ -126,7 +131,7 @@ Fp8Values Fp8Quantiser::by_block(const at::Tensor& wide) const {
 }
 
 at::Tensor Fp8Quantiser::scale_of(const at::Tensor& amax) const {
-  return (amax / largest_of(operand_.format)).masked_fill(amax.eq(0.0), 1.0);
+  return scale_for(amax, operand_.format).masked_fill(amax.eq(0.0), 1.0);
 }
 
 at::Tensor Fp8Quantiser::round_trip(const at::Tensor& wide, const at::Tensor& scale) const {

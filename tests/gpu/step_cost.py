@@ -109,12 +109,12 @@ def passes(folder: Path) -> list[Pass]:
     return [
         Pass("plain", ""),
         Pass("traced", "reference", "reference"),
-        Pass("traced, a ring of 8 GiB", "reference", "large", {"TTRACE_RING_BYTES": str(LARGE_RING)}),
-        Pass("traced, TTRACE_SYNC=stream", "reference", "stream", {"TTRACE_SYNC": "stream"}),
-        Pass("traced, only losses recorded", "reference", "losses", {"TTRACE_FILTER": "/loss/"}),
         Pass("candidate", "candidate", "candidate", reference, ("--other-attention",)),
         Pass("noise", "noise", "noise", {**reference, "TTRACE_NOISE_SEED": "1"}),
         Pass("forced", "forced", "forced", both),
+        Pass("traced, only losses recorded", "reference", "losses", {"TTRACE_FILTER": "/loss/"}),
+        Pass("traced, TTRACE_SYNC=stream", "reference", "stream", {"TTRACE_SYNC": "stream"}),
+        Pass("traced, a ring of 8 GiB", "reference", "large", {"TTRACE_RING_BYTES": str(LARGE_RING)}),
     ]
 
 

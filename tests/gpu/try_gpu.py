@@ -3,16 +3,18 @@
     ./dev build --cuda; eval "$(./dev env)"; export LIBTTRACE_CUDA=$PWD/build/cpu/lib/libttrace_cuda.so
     python tests/gpu/try_gpu.py [--only REGEX] [--jobs 4] [--folder DIR]
 
-Several ranks share the GPU over Gloo (shared_gpu.py); a single one uses NCCL. Every row is a command whose
-exit code and output are known beforehand. What it printed is in DIR/NAME.log. Exit code 1: a row is not as
-it must be. Rows of Megatron-core are left out where the package is not installed. step_cost.py measures
-what tracing costs.
+Several ranks share the GPU over Gloo (shared_gpu.py) or MPI (megatron_mini); a single one uses NCCL. Every
+row is a command whose exit code and output are known beforehand. What it printed is in DIR/NAME.log. Exit
+code 1: a row is not as it must be. Rows of Megatron-core are left out where the package is not installed,
+those of megatron_mini where it is not built. step_cost.py measures what tracing costs.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
+import os
 import re
 import shlex
 import subprocess
@@ -27,6 +29,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 DTENSOR = ROOT / "examples" / "dtensor"
 MEGATRON = ROOT / "examples" / "megatron_core"
+PROGRAMS = ROOT / "build" / "cpu" / "bin"
+WITH_TF32 = "env TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1"
 
 
 @dataclass(frozen=True)
@@ -49,12 +53,13 @@ def ranks(count: int, script: Path, options: str) -> str:
     return f"{launcher} {HERE / 'shared_gpu.py'} {script} {options} --device cuda --backend gloo"
 
 
-def check(name: str, reference: str, candidate: str, bug: str = "") -> Row:
-    """`bug`: regular expression of the tensor where a planted bug diverges first; empty for a clean run."""
+def check(name: str, reference: str, candidate: str, bug: str = "", says: str = "") -> Row:
+    """`bug`: regular expression of the tensor where a planted bug diverges first; empty for a clean run.
+    `says`: what a clean run prints instead of its number of operators."""
     command = ["ttrace", "check", "--candidate", candidate]
     if bug:
         return Row(name, command, 1, rf"DIVERGED\nfirst divergence: \S*{bug}", reference)
-    return Row(name, command, 0, r"operators: \d+ checked on their own, 0 wrong", reference)
+    return Row(name, command, 0, says or r"operators: \d+ checked on their own, 0 wrong", reference)
 
 
 def dtensor_rows(precision: str) -> list[Row]:
@@ -91,6 +96,48 @@ def megatron_rows(precision: str) -> list[Row]:
     ]
 
 
+def mini_rows(precision: str) -> list[Row]:
+    """megatron_mini and its reference in C++. Its bugs name the tensor where they diverge first."""
+    program, kind = PROGRAMS / "megatron_mini", f"--config {ROOT}/examples/tiny.yaml --precision {precision}"
+    host = f"{PROGRAMS}/ttrace_reference {kind}"
+    gpu = f"{host} --device cuda"
+    name = f"mini_{precision}"
+
+    def mini(count: int, options: str) -> str:
+        own = f"{program} {kind} --device cuda {options}"
+        return f"{ROOT}/examples/megatron_mini/run_ranks {count} {own}"
+
+    listed = subprocess.run([program, "--list-bugs"], stdout=subprocess.PIPE, check=True).stdout
+    # Codes of FP8 come before the output that is computed from them.
+    expected = {
+        bug["name"]: bug["expected"].replace("/output/", "/(output|operand)/")
+        for bug in map(json.loads, listed.splitlines())
+    }
+    planted = {"tp-forward-allreduce": 2, "sp-norm-grad": 2, "gather-order": 2, "dp-divisor": 4}
+    parallel = "--backend mpi --tp 2 --sp"
+    return [
+        check(name, gpu, mini(4, parallel)),
+        check(f"{name}_pipeline", gpu, mini(4, "--backend mpi --pp 2 --zero1")),
+        check(f"{name}_context_parallel", gpu, mini(2, "--backend mpi --cp 2")),
+        check(f"{name}_nccl", gpu, mini(1, "")),
+        check(f"{name}_reference_on_the_host", host, mini(4, parallel)),
+    ] + [
+        check(f"{name}_{bug}", gpu, mini(count, f"{parallel} --bug {bug}"), bug=expected[bug])
+        for bug, count in planted.items()
+    ]
+
+
+def tf32_rows() -> list[Row]:
+    """Both runs in TF32 are compared by class defaults; a run with TF32 and one without are refused."""
+    script, kind = DTENSOR / "train.py", "--precision f32"
+    gpu, parallel = alone(script, f"--device cuda {kind}"), ranks(2, script, f"--fsdp {kind}")
+    refused = "the reference multiplied in f32 and the candidate in tf32"
+    return [
+        check("tf32", f"{WITH_TF32} {gpu}", f"{WITH_TF32} {parallel}", says="multiply in tf32"),
+        Row("tf32_of_one", ["ttrace", "check", "--candidate", f"{WITH_TF32} {parallel}"], 2, refused, gpu),
+    ]
+
+
 def bits_rows() -> list[Row]:
     kinds = {
         "bits_f32": "--precision f32",
@@ -111,7 +158,9 @@ def all_rows() -> list[Row]:
         rows += dtensor_rows(precision)
         if importlib.util.find_spec("megatron") is not None:
             rows += megatron_rows(precision)
-    return rows
+    if os.access(PROGRAMS / "megatron_mini", os.X_OK):
+        rows += mini_rows("bf16") + mini_rows("f32") + mini_rows("fp8")
+    return rows + tf32_rows()
 
 
 def is_as_expected(row: Row, folder: Path, reference: str) -> bool:

@@ -135,9 +135,8 @@ void write_rows(std::ostream& out, const Ablation& ablation) {
 }
 
 void write_removed(std::ostream& out) {
-  out << "\n## Before and after\n\nThe ledger had " << ledger().size() + kRemoved.size()
-      << " rows when it was first written down and has " << ledger().size()
-      << " now. These rows bought nothing and are gone:\n\n| row | why |\n|---|---|\n";
+  out << "\n## Before and after\n\nThe ledger has " << ledger().size() << " rows. "
+      << kRemoved.size() << " others bought nothing and are gone:\n\n| row | why |\n|---|---|\n";
   for (const RemovedRow& row : kRemoved) {
     out << "| " << row.name << " | " << row.why << " |\n";
   }

@@ -53,12 +53,11 @@ std::vector<std::pair<const Match*, std::string>> earlier_values(const Evidence&
       earlier.emplace_back(match, std::move(name));
     }
   };
-  TensorId other = id;
   if (is_updated_parameter(id.kind)) {
-    other.kind = Kind::kParam;
-    add(other, "its value before the step");
+    add(as_kind(id, Kind::kParam), "its value before the step");
     return earlier;
   }
+  TensorId other = id;
   other.step = id.step - 1;
   add(other, "its value one step earlier");
   other = id;
@@ -69,37 +68,40 @@ std::vector<std::pair<const Match*, std::string>> earlier_values(const Evidence&
   return earlier;
 }
 
+// What a rank holds of a tensor.
+struct Part {
+  const Match* match = nullptr;
+  const Shard* shard = nullptr;
+};
+
 // What was sent as the message that a rank received.
 const Match* sent_as(const Evidence& evidence, const Match& received) {
   const Match* const sent = evidence.find(as_kind(received.id, Kind::kSent));
   return sent == nullptr || sent->candidate.empty() ? nullptr : sent;
 }
 
-// Whether two different values belong there, so that equal ones mean something: the reference's, or
-// of a message what was sent.
-bool truth_moves(const Evidence& evidence, const Match& now, const Match& then) {
-  if (now.id.kind == Kind::kReceived) {
-    const Match* const sent = sent_as(evidence, now);
-    const Match* const before = sent_as(evidence, then);
+// What belongs where a shard lies, in its type.
+std::vector<double> part_of(const Values& whole, const Shard& shard) {
+  const bool is_placed = shard.record->placement.dims.size() == whole.shape.size();
+  return rounded(is_placed ? values_at(whole.data, shard) : whole.data, shard.record->type);
+}
+
+// Whether what belongs at a part differs from what belonged at its earlier record, so that equal
+// values mean something: in the reference, or of a message in what was sent. Padding never moves,
+// some rows may stay while the others move, and a step may be too small for BF16, which a forced
+// pass in F32 is not. What the reference did not record before is taken from the rank itself.
+bool truth_moves(const Evidence& evidence, const Part& now, const Part& then) {
+  if (now.match->id.kind == Kind::kReceived) {
+    const Match* const sent = sent_as(evidence, *now.match);
+    const Match* const before = sent_as(evidence, *then.match);
     return sent != nullptr && before != nullptr &&
            !same_values(sent->candidate.front(), before->candidate.front());
   }
-  const std::vector<Shard>& before = then.reference.empty() ? then.candidate : then.reference;
-  return !now.reference.empty() && !before.empty() &&
-         !same_values(now.reference.front(), before.front());
-}
-
-// Whether the reference has the same at both, where `shard` lies and in its type: padding never
-// moves, some rows may stay while the others move, and a step may be too small for BF16, which a
-// forced pass in F32 is not.
-bool truth_stays_in(const Shard& shard, const Match& now, const Match& then) {
-  const auto value = Evidence::reference(&now);
-  const auto before = Evidence::reference(&then);
-  const ElementType type = shard.record->type;
-  return value && before && value->shape == before->shape &&
-         shard.record->placement.dims.size() == value->shape.size() &&
-         rounded(values_at(value->data, shard), type) ==
-             rounded(values_at(before->data, shard), type);
+  const auto value = Evidence::reference(now.match);
+  const auto before = Evidence::reference(then.match);
+  return value && part_of(*value, *now.shard) != (before && before->shape == value->shape
+                                                      ? part_of(*before, *now.shard)
+                                                      : local_values(*then.shard).data);
 }
 
 bool is_stale(const Shard& shard, const Shard& old, Kind kind) {
@@ -123,7 +125,7 @@ std::optional<Left> partly_stale(const RankPart& part, const Shard& old, double 
     return std::nullopt;
   }
   const std::vector<double> right =
-      rounded(part.sides.reference.data, part.shard->record->type);  // as truth_stays_in
+      rounded(part.sides.reference.data, part.shard->record->type);  // as part_of()
   double error = 0.0;
   double kept = 0.0;
   for (std::size_t i = 0; i < d.size(); ++i) {
@@ -234,17 +236,21 @@ Hypotheses find_stale(const Evidence& evidence) {
     std::vector<int> ranks;
     std::vector<int> partly;
     Left most;  // of the ranks that kept a part
-    for (std::size_t i = 0; i < now.candidate.size() && truth_moves(evidence, now, *then); ++i) {
+    for (std::size_t i = 0; i < now.candidate.size(); ++i) {
       const Shard& shard = now.candidate[i];
       const auto old = std::ranges::find(then->candidate, shard.rank, &Shard::rank);
       if (old == then->candidate.end()) {
         continue;
       }
-      if (is_stale(shard, *old, kind) && !truth_stays_in(shard, now, *then)) {
-        ranks.push_back(shard.rank);
-      }
+      const bool whole = is_stale(shard, *old, kind);
       const auto left =
           parts.empty() ? std::nullopt : partly_stale(parts[i], *old, evidence.bound());
+      if (!(whole || left) || !truth_moves(evidence, {&now, &shard}, {then, &*old})) {
+        continue;
+      }
+      if (whole) {
+        ranks.push_back(shard.rank);
+      }
       if (left) {
         partly.push_back(shard.rank);
         most = left->rest >= most.rest ? *left : most;
