@@ -15,7 +15,7 @@ with socket.socket(socket.AF_UNIX) as server:
     server.sendall(text)
     answer = server.recv(4)
 if len(answer) < 4:
-    sys.exit("the fork server of the tests ended")
+    sys.exit(f"the fork server of the tests ended; {sys.argv[1]}.log may say why")
 [code] = struct.unpack("i", answer)
 if code < 0:
     os.kill(os.getpid(), -code)

@@ -62,12 +62,18 @@ def run(words: list[str]) -> None:
         exec(compile(file.read(), words[0], "exec"), main.__dict__)
 
 
-def receive(connection: socket.socket) -> tuple[dict, list[int]]:
+def receive(connection: socket.socket) -> tuple[dict | None, list[int]]:
+    """No request from a client that was killed before it had sent all of it."""
     head, files, _, _ = socket.recv_fds(connection, 4, 3)
+    if len(head) < 4:
+        return None, files
     [size] = struct.unpack("i", head)
     text = b""
     while len(text) < size:
-        text += connection.recv(size - len(text))
+        part = connection.recv(size - len(text))
+        if not part:
+            return None, files
+        text += part
     return json.loads(text), files
 
 
@@ -117,9 +123,9 @@ class Server:
     def _start(self, _) -> list[str] | None:
         connection, _ = self._listener.accept()
         request, files = receive(connection)
-        if not request["words"]:
+        if request and not request["words"]:
             self._stop(None)
-        process = os.fork()
+        process = os.fork() if request else None
         if process == 0:
             for other in (self._listener, connection, *self._running.values()):
                 other.close()
@@ -127,8 +133,11 @@ class Server:
             return request["words"]
         for file in files:
             os.close(file)
+        if process is None:
+            connection.close()
+            return None
         self._running[process] = connection
-        self._selector.register(connection, selectors.EVENT_READ, lambda _: self._kill(process))
+        self._selector.register(connection, selectors.EVENT_READ, lambda _: self._kill(process, connection))
         return None
 
     def _reap(self, _) -> None:
@@ -139,12 +148,14 @@ class Server:
                 with self._running.pop(process) as connection:
                     if connection in self._selector.get_map():
                         self._selector.unregister(connection)
-                        connection.sendall(struct.pack("i", os.waitstatus_to_exitcode(status)))
+                        with contextlib.suppress(ConnectionError):  # its client was killed meanwhile
+                            connection.sendall(struct.pack("i", os.waitstatus_to_exitcode(status)))
 
-    def _kill(self, process: int) -> None:
+    def _kill(self, process: int, connection: socket.socket) -> None:
         """Its client is gone: whoever started that one killed it."""
-        self._selector.unregister(self._running[process])
-        os.kill(process, signal.SIGKILL)
+        if self._running.get(process) is connection:  # otherwise it ended among the same events
+            self._selector.unregister(connection)
+            os.kill(process, signal.SIGKILL)
 
     def _stop(self, _) -> None:
         for process in self._running:
@@ -172,18 +183,19 @@ def serve(path: str, modules: list[str], input_ends: bool) -> list[str]:
     gc.freeze()
     listener = listener_at(path)
     print("serves", flush=True)
-    if not input_ends:  # nobody waits for the end of these
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for number in range(3):
-            os.dup2(nothing, number)
+    if not input_ends:  # nobody reads this any more; errors are in the log
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return Server(listener, input_ends).serve()
 
 
 def start(path: str) -> None:
     words = [sys.executable, __file__, "serve-until-idle", path]
-    server = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
+    with open(f"{path}.log", "wb") as log:
+        server = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+        )
     if not server.stdout.readline():
-        sys.exit(f"the fork server ended with {server.wait()}")
+        sys.exit(f"the fork server ended with {server.wait()}; see {path}.log")
 
 
 def stop(path: str) -> None:
