@@ -60,6 +60,16 @@ class Outcome:
         return "\n".join([self.report["verdict"], *wrong, self.errors[-2000:]])
 
 
+@functools.cache  # which keeps the pipe open
+def fork_server(path: str, modules: tuple[str, ...] = ()) -> subprocess.Popen:
+    """One of our own, which serves `path` until its standard input ends: with us at the latest."""
+    starts = interpreter() if "TTRACE_FORK_SERVER" in os.environ else sys.executable
+    words = [starts, HERE / "fork_server.py", path, *modules]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout.readline(), "the fork server of the tests did not start"
+    return process
+
+
 @functools.cache
 def interpreter(modules: tuple[str, ...] = ()) -> Path:
     """Takes a script or -m MODULE as Python does, and runs it with LibTorch and `modules` already imported."""
@@ -70,10 +80,7 @@ def interpreter(modules: tuple[str, ...] = ()) -> Path:
         server = shared
     else:
         server = str(folder / "socket")
-        words = [interpreter() if shared else sys.executable, HERE / "fork_server.py", server, *modules]
-        # It ends with us, whose end of the pipe then closes.
-        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert process.stdout.readline(), "the fork server of the tests did not start"
+        fork_server(server, modules)
     program = folder / "python"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {HERE / "fork_client.py"} {server} "$@"\n')
     program.chmod(0o700)

@@ -15,7 +15,7 @@ with socket.socket(socket.AF_UNIX) as server:
     server.sendall(text)
     answer = server.recv(4)
 if len(answer) < 4:
-    sys.exit(f"the fork server of the tests ended; {sys.argv[1]}.log may say why")
+    sys.exit(f"the fork server of the tests ended: see {sys.argv[1]}.log, or the output of the test that started it")
 [code] = struct.unpack("i", answer)
 if code < 0:
     os.kill(os.getpid(), -code)

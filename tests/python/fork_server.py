@@ -62,19 +62,18 @@ def run(words: list[str]) -> None:
         exec(compile(file.read(), words[0], "exec"), main.__dict__)
 
 
-def receive(connection: socket.socket) -> tuple[dict | None, list[int]]:
-    """No request from a client that was killed before it had sent all of it."""
+def receive(connection: socket.socket) -> tuple[dict, list[int]] | None:
+    """Nothing from a client that was killed before it had sent all of its request."""
     head, files, _, _ = socket.recv_fds(connection, 4, 3)
-    if len(head) < 4:
-        return None, files
-    [size] = struct.unpack("i", head)
-    text = b""
-    while len(text) < size:
-        part = connection.recv(size - len(text))
-        if not part:
-            return None, files
-        text += part
-    return json.loads(text), files
+    if head:
+        [size] = struct.unpack("i", head)
+        with connection.makefile("rb") as stream:
+            text = stream.read(size)
+        if len(text) == size:
+            return json.loads(text), files
+    for file in files:
+        os.close(file)
+    return None
 
 
 def become(request: dict, files: list[int]) -> None:
@@ -122,10 +121,14 @@ class Server:
 
     def _start(self, _) -> list[str] | None:
         connection, _ = self._listener.accept()
-        request, files = receive(connection)
-        if request and not request["words"]:
+        received = receive(connection)
+        if received is None:
+            connection.close()
+            return None
+        request, files = received
+        if not request["words"]:
             self._stop(None)
-        process = os.fork() if request else None
+        process = os.fork()
         if process == 0:
             for other in (self._listener, connection, *self._running.values()):
                 other.close()
@@ -133,9 +136,6 @@ class Server:
             return request["words"]
         for file in files:
             os.close(file)
-        if process is None:
-            connection.close()
-            return None
         self._running[process] = connection
         self._selector.register(connection, selectors.EVENT_READ, lambda _: self._kill(process, connection))
         return None

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import HERE, interpreter
+from conftest import HERE, fork_server
 
 WAITS = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
 
@@ -27,9 +27,7 @@ WAITS = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
 def server(tmp_path: Path) -> Iterator[str]:
     """The socket of one of our own, which alone may end."""
     path = str(tmp_path / "socket")
-    words = [interpreter(), HERE / "fork_server.py", path]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"serves\n"
+    with fork_server(path) as process:
         yield path
         process.stdin.close()
 
