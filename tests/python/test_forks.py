@@ -24,12 +24,20 @@ WAITS = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[str]:
-    """The socket of one of our own, which alone may end."""
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The socket of one of our own, which alone may end. It lies in the current folder (see `connect`)."""
+    monkeypatch.chdir(tmp_path)
     path = str(tmp_path / "socket")
     with fork_server(path) as process:
         yield path
         process.stdin.close()
+
+
+def connect(server: str) -> socket.socket:
+    """By the name alone, because the path of a socket may have 107 characters only."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(os.path.basename(server))
+    return connection
 
 
 class Request:
@@ -38,8 +46,7 @@ class Request:
     def __init__(self, server: str, script: Path):
         request = {"words": [str(script)], "folder": str(script.parent), "environment": dict(os.environ)}
         self._text = json.dumps(request).encode()
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(server)
+        self._socket = connect(server)
         with open(os.devnull, "r+b") as nothing:
             files = [nothing.fileno()] * 3
             socket.send_fds(self._socket, [struct.pack("i", len(self._text))], files)
@@ -81,9 +88,7 @@ def test_a_client_may_be_killed_while_its_program_ends(server, tmp_path):
 
 def test_a_client_may_be_killed_before_its_request_is_complete(server, tmp_path):
     Request(server, script(tmp_path, "")).give_up()
-    silent = socket.socket(socket.AF_UNIX)
-    silent.connect(server)
-    silent.close()
+    connect(server).close()
     assert Request(server, script(tmp_path, "import sys; sys.exit(5)")).complete() == 5
 
 
