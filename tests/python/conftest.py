@@ -109,6 +109,13 @@ def torchrun(ranks: int, command: str, modules: tuple[str, ...] = ()) -> str:
     return own + python(run, modules)
 
 
+@pytest.fixture(autouse=True)
+def fixed_seed() -> None:
+    """What a test draws is the same in each run. Test files without torch do not import it for this."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(1)
+
+
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for PATH, whose `python` and `torchrun` start faster than those of .venv."""
