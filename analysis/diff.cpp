@@ -235,6 +235,7 @@ Report described(const Trace& reference, const Trace& candidate, const DiffOptio
   }
   add_notes("reference", reference, report.notes);
   add_notes("candidate", candidate, report.notes);
+  report.not_seen = stated_not_seen(reference, candidate);
   report.is_dyadic = has_dyadic_inputs(reference);
   TTRACE_CHECK(!report.is_dyadic || options.golden != nullptr,
                UsageError,

@@ -41,4 +41,27 @@ void add_notes(std::string_view side, const Trace& trace, std::vector<std::strin
   }
 }
 
+std::vector<UnseenPart> stated_not_seen(const Trace& reference, const Trace& candidate) {
+  std::vector<UnseenPart> parts;
+  for (const Names side : kBothNames) {
+    const Trace& trace = side == Names::kReference ? reference : candidate;
+    const std::size_t before = parts.size();  // those of the other side
+    for (const StepTrace& step : trace.steps()) {
+      for (const RankFile& file : step.ranks) {
+        for (const NotSeen& fact : file.not_seen()) {
+          const auto known = std::ranges::find_if(parts, [&](const UnseenPart& part) {
+            return part.kind == fact.kind && part.sentence == fact.sentence;
+          });
+          if (known == parts.end()) {
+            parts.push_back({fact.kind, side, fact.sentence});
+          } else if (known - parts.begin() < static_cast<std::ptrdiff_t>(before)) {
+            known->side.reset();
+          }
+        }
+      }
+    }
+  }
+  return parts;
+}
+
 }  // namespace ttrace

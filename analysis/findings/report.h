@@ -4,6 +4,7 @@
 #pragma once
 
 #include "analysis/findings/close_look.h"
+#include "analysis/findings/not_seen.h"
 #include "analysis/findings/unmatched_name.h"
 #include "analysis/findings/verdict.h"
 #include "analysis/findings/zoom_report.h"
@@ -115,6 +116,7 @@ struct Report {
   std::vector<std::string> broken_off;          // passes of the check without a complete trace
   std::vector<std::string> inferred;   // where tensors lie of which nobody said it, by class
   std::vector<std::string> notes;      // what the programs themselves noted, by side, rank and step
+  std::vector<UnseenPart> not_seen;    // what the verdict does not cover
   std::vector<TensorVerdict> tensors;  // all selected, in the reference's execution order
   std::size_t left_out = 0;            // by the selection
   std::vector<std::string> warnings;   // options that applied to nothing

@@ -30,7 +30,7 @@ std::string html_text(std::string_view text) {
   return result;
 }
 
-// What a reader needs to know of a layout that did not pass; empty for others.
+// What a reader needs to know of a layout that did not pass, or that was not seen as a whole.
 Facts facts_of(const LayoutResult& result) {
   Facts facts;
   const auto add = [&](std::string_view name, const std::string& text) {
@@ -44,6 +44,9 @@ Facts facts_of(const LayoutResult& result) {
   add("source", result.source);
   for (const std::string& problem : result.problems) {
     add("problem", problem);
+  }
+  for (const std::string& line : result.not_seen) {
+    add("not seen", line);
   }
   return facts;
 }
@@ -99,7 +102,8 @@ Json layout_json(const LayoutResult& result) {
           {"probable_cause", result.cause.empty() ? Json() : Json(result.cause)},
           {"operator", result.faulty.empty() ? Json() : Json(result.faulty)},
           {"source", result.source.empty() ? Json() : Json(result.source)},
-          {"problems", result.problems}};
+          {"problems", result.problems},
+          {"not_seen", result.not_seen}};
 }
 
 }  // namespace

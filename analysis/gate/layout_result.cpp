@@ -88,6 +88,10 @@ void read_report(const std::string& folder, LayoutResult& result) {
     for (const Json& sentence : report.at("lacking")) {
       result.problems.push_back(sentence);
     }
+    for (const Json& part : report.at("not_seen")) {
+      result.not_seen.push_back(fmt::format(
+          "{} ({}): {}", text_of(part, "kind"), text_of(part, "side"), text_of(part, "sentence")));
+    }
     read_first(report, result);
   } catch (const Json::exception& error) {
     TTRACE_THROW(FormatError, file, " is damaged (", error.what(), "); run the gate again");

@@ -28,7 +28,8 @@ struct LayoutResult {
   std::string cause = {};   // its probable cause, or what is wrong with it
   std::string source = {};  // the module's line
   std::string faulty = {};  // the first wrong operator with its line, where a zoom found one
-  std::vector<std::string> unused = {};  // options that applied to nothing
+  std::vector<std::string> not_seen = {};  // "updates (candidate): SENTENCE"
+  std::vector<std::string> unused = {};    // options that applied to nothing
   std::vector<std::string> problems =
       {};  // why it could not be compared, or why its reference is stale
 };

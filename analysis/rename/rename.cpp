@@ -74,12 +74,15 @@ void require_free(const std::string& target) {
                fmt::format("{} is not empty; choose another folder, or remove it", target));
 }
 
-// Copies the notes of all ranks.
+// Copies the notes of all ranks, and what they did not see.
 void copy_notes(const StepTrace& step, TraceWriter& writer) {
   for (const RankFile& file : step.ranks) {
     for (const std::string& note : file.notes()) {
       writer.note(step.ranks.size() == 1 ? note
                                          : fmt::format("rank {}: {}", file.layout().rank, note));
+    }
+    for (const NotSeen& fact : file.not_seen()) {
+      writer.not_seen(fact);
     }
   }
 }

@@ -104,9 +104,11 @@ Json explained_json(const Report& report) {
 std::string data_of(const Report& report) {
   Json page = Json::object();
   page["report"] = header_json(report);
-  Json& notes = page["report"]["notes"];
-  if (notes.size() > kMostNotes) {
-    notes.erase(notes.begin() + kMostNotes, notes.end());
+  for (const char* list : {"notes", "not_seen"}) {
+    Json& sentences = page["report"][list];
+    if (sentences.size() > kMostNotes) {
+      sentences.erase(sentences.begin() + kMostNotes, sentences.end());
+    }
   }
   page["run"] = report.reference.directory + " " + report.candidate.directory;
   page["tensors"] = columns_json(report, page);

@@ -260,6 +260,10 @@ Json unmatched_json(const UnmatchedName& name) {
            })}};
 }
 
+Json not_seen_json(const UnseenPart& part) {
+  return {{"kind", name_of(part.kind)}, {"side", side_of(part)}, {"sentence", part.sentence}};
+}
+
 // A run that was compared only in part is never "clean".
 const char* verdict_word(const Report& report) {
   if (report.diverged()) {
@@ -316,7 +320,8 @@ Json header_json(const Report& report) {
           {"broken_off", report.broken_off},
           {"unmatched", list_json(report.unmatched, unmatched_json)},
           {"inferred_placements", report.inferred},
-          {"notes", report.notes}};
+          {"notes", report.notes},
+          {"not_seen", list_json(report.not_seen, not_seen_json)}};
 }
 
 Json runner_up_json(const std::optional<Diagnosis>& diagnosis) {

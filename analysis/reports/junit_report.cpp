@@ -169,11 +169,23 @@ Tally write_suite(pugi::xml_node root,
   return tally;
 }
 
-// In a property of the first suite, because those of the whole are not in every reader's dialect.
-void write_coverage(pugi::xml_node suite, const NoiseCoverage& coverage) {
-  pugi::xml_node property = suite.prepend_child("properties").append_child("property");
-  set(property, "name", "noise coverage");
-  set(property, "value", coverage_text(coverage));
+// In properties of the first suite, because those of the whole are not in every reader's dialect.
+void write_properties(pugi::xml_node suite, const Report& report) {
+  if (!report.noise_coverage && report.not_seen.empty()) {
+    return;
+  }
+  pugi::xml_node properties = suite.prepend_child("properties");
+  const auto add = [&](const char* name, const std::string& value) {
+    pugi::xml_node property = properties.append_child("property");
+    set(property, "name", name);
+    set(property, "value", value);
+  };
+  if (report.noise_coverage) {
+    add("noise coverage", coverage_text(*report.noise_coverage));
+  }
+  for (const std::string& line : lines_of(report.not_seen)) {
+    add("not seen", line);
+  }
 }
 
 // Green must be a promise about the whole, as exit code 0 is.
@@ -211,9 +223,7 @@ void write_junit(std::ostream& out, const Report& report, const std::string& lab
   for (const Suite& suite : suites_of(report)) {
     all += write_suite(root, report, suite, label);
   }
-  if (report.noise_coverage) {
-    write_coverage(root.child("testsuite"), *report.noise_coverage);
-  }
+  write_properties(root.child("testsuite"), report);
   set(root, all);
   document.save(
       out, "  ", pugi::format_indent | pugi::format_skip_control_chars, pugi::encoding_utf8);

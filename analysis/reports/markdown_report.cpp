@@ -11,6 +11,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -112,6 +113,17 @@ void write_findings(std::ostream& out, const Report& report, std::size_t max_row
   out << (findings > 0 ? "\n" : "");
 }
 
+void write_not_seen(std::ostream& out, const Report& report, std::size_t max_rows) {
+  const std::vector<std::string> lines = lines_of(report.not_seen);
+  for (std::size_t i = 0; i < std::min(lines.size(), max_rows); ++i) {
+    write_item(out, "Not seen", lines[i]);
+  }
+  if (lines.size() > max_rows) {
+    out << fmt::format("- ... and {} more\n", lines.size() - max_rows);
+  }
+  out << (lines.empty() ? "" : "\n");
+}
+
 void write_details(std::ostream& out, const Report& report) {
   out << "<details><summary>Runs and counts</summary>\n\n";
   write_run(out, "reference", report.reference);
@@ -137,6 +149,7 @@ void write_markdown(std::ostream& out, const Report& report, std::size_t max_row
     write_further(out, report);
     write_findings(out, report, max_rows);
   }
+  write_not_seen(out, report, max_rows);
   write_details(out, report);
 }
 

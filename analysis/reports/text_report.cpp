@@ -248,6 +248,7 @@ void write_text(std::ostream& out, const Report& report, const TextOptions& opti
   write_routing(out, report);
   write_list(out, "incomplete, because a step was interrupted", report.lacking, options.max_rows);
   write_list(out, "placements inferred from values", report.inferred, options.max_rows);
+  write_list(out, "not seen", lines_of(report.not_seen), options.max_rows);
   write_list(out, "notes", report.notes, options.max_rows);
   out << '\n';
   write_counts(out, report);

@@ -142,6 +142,10 @@ void Capture::note(const std::string& sentence) {
   contain([&] { recorder_.note(sentence); });
 }
 
+void Capture::not_seen(const NotSeen& fact) {
+  contain([&] { recorder_.not_seen(fact); });
+}
+
 void Capture::code(CodeRole role, const std::string& path, const std::string& text) {
   contain([&] { recorder_.code(role, path, text); });
 }

@@ -107,6 +107,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void gradients_reduced(const std::vector<NamedTensor>& main_grads);
   void scalar(const std::string& name, double value);
   void note(const std::string& sentence);
+  void not_seen(const NotSeen& fact);
   void code(CodeRole role, const std::string& path, const std::string& text);
   void scope_opened_at(const std::string& path, const std::source_location& where);
   void called_from(const std::string& path, const std::source_location& where);

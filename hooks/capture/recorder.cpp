@@ -44,6 +44,7 @@ void Recorder::begin_step(std::int64_t step, const StepClock& clock, WriterThrea
   run_again_.clear();
   repeated_.clear();
   notes_.clear();
+  not_seen_.clear();
   known_code_ = {};
   scrambled_ = 0;
 }
@@ -198,6 +199,12 @@ void Recorder::edge(const TensorId& consumer, const TensorId& producer) {
 void Recorder::note(const std::string& remark) {
   if (notes_.insert(remark).second) {
     writer_->note(remark);
+  }
+}
+
+void Recorder::not_seen(const NotSeen& fact) {
+  if (not_seen_.insert(fact).second) {
+    writer_->not_seen(fact);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "hooks/capture/call_numbers.h"
 #include "hooks/write/writer_thread.h"
 #include "trace/base/kind.h"
+#include "trace/base/not_seen.h"
 #include "trace/file/code_lines.h"
 #include "trace/file/record.h"
 
@@ -139,6 +140,8 @@ class Recorder {
   void edge(const TensorId& consumer, const TensorId& producer);
   // Each remark once per step.
   void note(const std::string& remark);
+  // Each fact once per step.
+  void not_seen(const NotSeen& fact);
   // Where the code of a module stands, or where the program calls it; the first text of a path and
   // step counts.
   void code(CodeRole role, const std::string& path, const std::string& text);
@@ -179,6 +182,7 @@ class Recorder {
   std::set<TensorId> run_again_;
   std::set<TensorId> repeated_;  // ran again in a later pass of backward too: recorded once
   std::set<std::string> notes_;
+  std::set<NotSeen> not_seen_;
   std::array<std::unordered_set<std::string>, 2> known_code_;  // paths by role
   std::uint64_t scrambled_ = 0;                                // left out of the noise table
   std::string first_scrambled_;

@@ -65,6 +65,12 @@ std::vector<std::string> Session::load_parameters() {
   return active() ? tracer_->load_parameters() : std::vector<std::string>();
 }
 
+void Session::not_seen(const std::string& kind, const std::string& sentence) {
+  if (active()) {
+    tracer_->not_seen({parse_not_seen_kind(kind), sentence});
+  }
+}
+
 Step Session::step(std::int64_t iteration, const StepOptions& options) {
   return Step(active() && tracer_->begin_step(iteration, options.gathered_later) ? tracer_.get()
                                                                                  : nullptr);

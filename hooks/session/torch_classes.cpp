@@ -261,6 +261,10 @@ void register_session(torch::Library& library) {
               const std::string& dims) {
              self->session.derive(path, field, static_cast<int>(slot), dims);
            })
+      .def("not_seen",
+           [](const intrusive_ptr<SessionObject>& self,
+              const std::string& kind,
+              const std::string& sentence) { self->session.not_seen(kind, sentence); })
       .def("load_parameters",
            [](const intrusive_ptr<SessionObject>& self) { return self->session.load_parameters(); })
       .def("step",

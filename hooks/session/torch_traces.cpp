@@ -1,6 +1,7 @@
 #include "hooks/session/torch_traces.h"
 
 #include "hooks/base/scalar_type.h"
+#include "trace/base/not_seen.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
 #include "trace/merge/shard_index.h"
@@ -13,6 +14,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -124,6 +126,21 @@ std::vector<std::string> notes(const StoredTracePtr& self) {
   return result;
 }
 
+// Kind and sentence of each, once.
+std::vector<std::tuple<std::string, std::string>> not_seen(const StoredTracePtr& self) {
+  std::set<NotSeen> facts;
+  for (const StepTrace& step : self->trace.steps()) {
+    for (const RankFile& file : step.ranks) {
+      facts.insert(file.not_seen().begin(), file.not_seen().end());
+    }
+  }
+  std::vector<std::tuple<std::string, std::string>> result;
+  for (const NotSeen& fact : facts) {
+    result.emplace_back(name_of(fact.kind), fact.sentence);
+  }
+  return result;
+}
+
 at::Tensor local(const StoredTracePtr& self, const std::string& id, std::int64_t rank) {
   const Shard& shard = self->of(id, rank);
   return tensor_of(shard.record->type, shard.record->shape, shard.bytes);
@@ -160,6 +177,7 @@ void register_traces(torch::Library& library) {
       .def("records", &records)
       .def("began", &began)
       .def("notes", &notes)
+      .def("not_seen", &not_seen)
       .def("local", &local)
       .def("boxes", &boxes)
       .def("merged", &merged);

@@ -314,6 +314,14 @@ std::vector<std::string> Tracer::load_parameters() {
   return differed;
 }
 
+void Tracer::not_seen(NotSeen fact) {
+  if (in_step_) {
+    capture_->not_seen(fact);
+  } else {
+    not_seen_.push_back(std::move(fact));
+  }
+}
+
 // --- steps -------------------------------------------------------------------------------------
 
 bool Tracer::begin_step(std::int64_t iteration, const std::vector<std::string>& gathered_later) {
@@ -354,6 +362,9 @@ bool Tracer::begin_step(std::int64_t iteration, const std::vector<std::string>& 
   }
   in_step_ = true;
   capture_->begin_step(iteration, clock, &*writer_, gathered_later);
+  for (const NotSeen& fact : not_seen_) {
+    capture_->not_seen(fact);
+  }
   set_active_capture(capture_.get());
   observer_->enable();
   return true;

@@ -8,6 +8,7 @@
 #include "hooks/capture/capture.h"
 #include "hooks/capture/observer.h"
 #include "hooks/write/writer_thread.h"
+#include "trace/base/not_seen.h"
 
 #include <ttrace/annotations.h>
 #include <ttrace/layout.h>
@@ -39,6 +40,9 @@ class Tracer {
               const Layout& layout,
               const Annotations& annotations);
   std::vector<std::string> load_parameters();
+
+  // Counts for the step that is open, or else for all later ones.
+  void not_seen(NotSeen fact);
 
   // Whether this iteration is traced; if so, the step has begun. `gathered_later`: see StepOptions.
   bool begin_step(std::int64_t iteration, const std::vector<std::string>& gathered_later);
@@ -72,8 +76,9 @@ class Tracer {
   std::shared_ptr<Capture> capture_;  // null before attach(); gradient hooks hold it weakly
   std::optional<Observer> observer_;
   std::optional<WriterThread> writer_;
-  TensorCount start_;             // parameters that the reference stores, or would store
-  std::set<std::int64_t> begun_;  // traced iterations so far
+  TensorCount start_;              // parameters that the reference stores, or would store
+  std::vector<NotSeen> not_seen_;  // of every step
+  std::set<std::int64_t> begun_;   // traced iterations so far
   bool in_step_ = false;
   int exceptions_at_begin_ = 0;
 };

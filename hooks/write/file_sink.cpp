@@ -23,6 +23,7 @@ class FileSink : public Sink {
     writer_->append(std::move(record), bytes);
   }
   void note(std::string remark) override { writer_->note(std::move(remark)); }
+  void not_seen(NotSeen fact) override { writer_->not_seen(std::move(fact)); }
   void code(CodeRole role, const std::string& path, const std::string& text) override {
     writer_->code(role, path, text);
   }

@@ -6,6 +6,7 @@
 
 #include "hooks/base/device_values.h"
 #include "hooks/base/environment.h"
+#include "trace/base/not_seen.h"
 #include "trace/file/capture_counts.h"
 #include "trace/file/code_lines.h"
 #include "trace/file/edge.h"
@@ -43,6 +44,7 @@ class Sink {
   }
   virtual void note(std::string remark) = 0;
   // Notes of the records that were kept. Sinks that write no trace ignore them.
+  virtual void not_seen(NotSeen /*fact*/) {}
   virtual void sum(const RoundedSum& /*sum*/) {}
   virtual void edge(const Edge& /*edge*/) {}
   virtual void code(CodeRole /*role*/, const std::string& /*path*/, const std::string& /*text*/) {}

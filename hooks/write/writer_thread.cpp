@@ -89,6 +89,10 @@ void WriterThread::note(const std::string& remark) {
   push({remark.size(), [remark](Sink& sink) { sink.note(remark); }});
 }
 
+void WriterThread::not_seen(const NotSeen& fact) {
+  push({fact.sentence.size(), [fact](Sink& sink) { sink.not_seen(fact); }});
+}
+
 void WriterThread::code(CodeRole role, const std::string& path, const std::string& text) {
   push({path.size() + text.size(), [=](Sink& sink) { sink.code(role, path, text); }});
 }

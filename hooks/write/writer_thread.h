@@ -12,6 +12,7 @@
 #include "hooks/base/device_values.h"
 #include "hooks/base/snapshot.h"
 #include "hooks/write/sink.h"
+#include "trace/base/not_seen.h"
 #include "trace/file/edge.h"
 #include "trace/file/record.h"
 #include "trace/file/rounded_sum.h"
@@ -52,6 +53,7 @@ class WriterThread {
   void append_on_device(Record record, std::unique_ptr<const DeviceValues> values);
   [[nodiscard]] bool takes_device_values() const { return takes_device_values_; }
   void note(const std::string& remark);
+  void not_seen(const NotSeen& fact);
   void code(CodeRole role, const std::string& path, const std::string& text);
   // `norms`: doubles whose squares are added to sum.squared, once they are here.
   void sum(const RoundedSum& sum, std::vector<Snapshot> norms);

@@ -229,6 +229,21 @@ class TTRACE_API Session {
   // read.
   std::vector<std::string> load_parameters();
 
+  // States what this run does that TTrace does not look at, which every report prints apart from
+  // the notes, as one sentence. Within a traced step it counts for that step, else for all later
+  // ones; equal sentences count once. `kind` is one of
+  //   updates    no optimizer is attached: reduced gradients and updates
+  //   state      buffers, or the optimizer's state, that are not recorded
+  //   start      start values that were replaced
+  //   random     random operators that nobody could follow
+  //   parallel   the program runs on one device
+  //   later      what came after the traced steps
+  //   values     tensors without finite values, or without a bound that says something
+  //   samples    rows that nobody could align
+  //   gradients  gradients that nobody could record
+  // `ttrace check --require KINDS` makes those kinds an error. Throws UsageError for another kind.
+  void not_seen(const std::string& kind, const std::string& sentence);
+
   // Begins an iteration. One that TTRACE_STEPS does not name yields an inert Step. Throws
   // UsageError for a traced iteration before attach(), inside another traced Step, or with a number
   // that was traced before.

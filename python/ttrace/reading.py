@@ -161,6 +161,11 @@ class Trace(Mapping[str, Record]):
         """What the program noted, and, of an interrupted trace, what is missing."""
         return self._stored.notes()
 
+    @property
+    def not_seen(self) -> list[tuple[str, str]]:
+        """What the run did that nobody could look at: a kind and a sentence each."""
+        return self._stored.not_seen()
+
 
 def open(directory: str | os.PathLike[str], partial: bool = False) -> Trace:
     """Opens the folder of one trace (`runs/1/candidate`). `partial`: also of an interrupted step what was written.
@@ -287,6 +292,11 @@ class Report(Mapping[str, Verdict]):
     @property
     def findings(self) -> list[Verdict]:
         return [verdict for verdict in self._verdicts.values() if verdict.finding]
+
+    @property
+    def not_seen(self) -> list[dict[str, str]]:
+        """What the verdict does not cover: kind, side (reference, candidate or both) and sentence of each."""
+        return list(self.json["not_seen"])
 
     @property
     def counts(self) -> dict[str, int]:

@@ -132,6 +132,13 @@ class Tracer:
 
         optimizer.register_step_post_hook(aside(done))
         self._begin(iteration)
+
+    def not_seen(self, kind: str, sentence: str) -> None:
+        """States what this run does that TTrace does not look at. Within a traced step it counts for that step, else
+        for all later ones. Kinds: updates, state, start, random, parallel, later, values, samples, gradients."""
+        if self.active:
+            self._session.not_seen(kind, sentence)
+
     def watch_loss(self, compute: Callable[..., Any]) -> Callable[..., Any]:
         """`compute`, which from now on records the first tensor that it returns as the loss of the current
         micro-batch. For programs that compute their loss in a function of their own, such as a Trainer's."""

@@ -130,6 +130,16 @@ TEST_F(JunitReport, WhatNoiseDidNotReachHasAWeakBound) {
   EXPECT_THAT(property.attribute("value").value(), StartsWith("noise reached 3 of 4 tensors; 1"));
 }
 
+TEST_F(JunitReport, WhatWasNotSeenIsAProperty) {
+  add_model(1.0);
+  candidate_.not_seen(0, NotSeenKind::kUpdates, "no optimizer is attached");
+  const pugi::xml_node root = parse(run());
+  const pugi::xml_node property = root.child("testsuite").first_child().child("property");
+  EXPECT_STREQ(property.attribute("name").value(), "not seen");
+  EXPECT_STREQ(property.attribute("value").value(),
+               "updates (candidate): no optimizer is attached");
+}
+
 TEST_F(JunitReport, ALabelBeginsTheNameOfEveryTest) {
   add_model(2.0);
   const Report report = run();

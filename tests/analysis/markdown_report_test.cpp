@@ -63,6 +63,13 @@ TEST_F(MarkdownReport, OfACleanRunSaysWhatWasCompared) {
   EXPECT_THAT(text, HasSubstr("\n- 1 tensor: 1 within bound"));
 }
 
+TEST_F(MarkdownReport, SaysWhatTheVerdictDoesNotCover) {
+  add("s0/m0/output/a/0");
+  candidate_.not_seen(0, NotSeenKind::kUpdates, "no optimizer is attached");
+  EXPECT_THAT(markdown(),
+              HasSubstr("\n- **Not seen:** updates (candidate): no optimizer is attached\n"));
+}
+
 TEST_F(MarkdownReport, SentencesDoNotBecomeMarkup) {
   reference_.add(0, {"s0/m0/output/a/0", wavy(4), ElementType::kF32});
   candidate_.add(0, {"s0/m0/output/a/0", wavy(4), ElementType::kF32});

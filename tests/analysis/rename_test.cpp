@@ -220,6 +220,7 @@ TEST_F(Rename, PutsTheRanksPartsTogetherFirst) {
     parallel.add(rank,
                  {"s0/main_grad/blocks.0.norm.bias/0", {0.5}, ElementType::kBF16, {1}, addend});
     parallel.note(rank, "late");
+    parallel.not_seen(rank, NotSeenKind::kUpdates, "no optimizer");
   }
   static_cast<void>(parallel.write());
   rename("parallel", "renamed", Names::kReference);
@@ -233,6 +234,8 @@ TEST_F(Rename, PutsTheRanksPartsTogetherFirst) {
   EXPECT_EQ(trace.manifest().world_size, 1);
   EXPECT_EQ(trace.manifest().names, "reference");
   EXPECT_THAT(trace.steps()[0].ranks[0].notes(), ElementsAre("rank 0: late", "rank 1: late"));
+  EXPECT_THAT(trace.steps()[0].ranks[0].not_seen(),
+              ElementsAre(NotSeen{NotSeenKind::kUpdates, "no optimizer"}));
 }
 
 TEST_F(Rename, LeavesOutWhatTheOtherSideHasNot) {

@@ -148,6 +148,27 @@ limits are shipped defaults, not calibrated for this program
 )");
 }
 
+TEST_F(ReportTest, SaysWhatTheVerdictDoesNotCover) {
+  build_small_model(1.0009765625);
+  candidate_.not_seen(0, NotSeenKind::kUpdates, "no optimizer is attached");
+  candidate_.not_seen(1, NotSeenKind::kState, "running means");
+  const Report report = run();
+  EXPECT_THAT(text(report), HasSubstr(R"(
+
+not seen:
+  updates (candidate): no optimizer is attached
+  state (candidate): running means
+
+)"));
+  EXPECT_THAT(text(report, {.color = false, .max_rows = 1}), HasSubstr(R"(
+  updates (candidate): no optimizer is attached
+  ... and 1 more)"));
+  const auto json = nlohmann::json::parse(json_text(report));
+  EXPECT_EQ(json["not_seen"], nlohmann::json::parse(R"([
+    {"kind": "updates", "side": "candidate", "sentence": "no optimizer is attached"},
+    {"kind": "state", "side": "candidate", "sentence": "running means"}])"));
+}
+
 TEST_F(ReportTest, ColoursTheVerdictAndEmphasisesIds) {
   build_small_model(0.5);
   const Report report = run();

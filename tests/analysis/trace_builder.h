@@ -145,6 +145,11 @@ class TraceBuilder {
     return *this;
   }
 
+  TraceBuilder& not_seen(int rank, NotSeenKind kind, const std::string& sentence) {
+    not_seen_[rank].push_back({kind, sentence});
+    return *this;
+  }
+
   TraceBuilder& code(int rank, CodeRole role, const std::string& path, const std::string& text) {
     code_[rank].add(role, path, text);
     return *this;
@@ -212,6 +217,9 @@ class TraceBuilder {
     for (const std::string& text : notes_[rank]) {
       writer.note(text);
     }
+    for (const NotSeen& fact : not_seen_[rank]) {
+      writer.not_seen(fact);
+    }
     for (const auto& [path, text] : code_[rank].sources) {
       writer.code(CodeRole::kSource, path, text);
     }
@@ -237,6 +245,7 @@ class TraceBuilder {
   std::vector<RankAxis> axes_;
   std::vector<std::vector<Tensor>> records_;  // by rank
   std::map<int, std::vector<std::string>> notes_;
+  std::map<int, std::vector<NotSeen>> not_seen_;
   std::map<int, CodeLines> code_;
   std::map<int, std::vector<RoundedSum>> sums_;
   std::map<int, std::vector<Edge>> edges_;

@@ -505,6 +505,23 @@ TEST_F(Verdict, ANoteOfSeveralRanksIsOneLine) {
                           "candidate, rank 0, step 0: rank 0 alone says this"));
 }
 
+TEST_F(Verdict, WhatWasNotSeenIsOneLinePerSideOrOfBoth) {
+  reference_.add(0, {kOutput, {1}});
+  candidate_.add_everywhere({kOutput, {1}});
+  reference_.not_seen(0, NotSeenKind::kUpdates, "no optimizer");
+  candidate_.not_seen(0, NotSeenKind::kRandom, "dropout draws numbers");
+  for (const int rank : {0, 1}) {
+    candidate_.not_seen(rank, NotSeenKind::kUpdates, "no optimizer");
+    candidate_.not_seen(rank, NotSeenKind::kState, "a counter");
+  }
+  const Report report = run();
+  EXPECT_THAT(lines_of(report.not_seen),
+              ElementsAre("updates (both): no optimizer",
+                          "random (candidate): dropout draws numbers",
+                          "state (candidate): a counter"));
+  EXPECT_THAT(report.notes, IsEmpty());
+}
+
 TEST_F(Verdict, ProgressCountsEveryTensorOnce) {
   for (const char* id : {"s0/m0/output/a/0", "s0/m0/output/b/0", "s0/m0/output/c/0"}) {
     reference_.add(0, {id, {1}});

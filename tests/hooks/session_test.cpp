@@ -103,6 +103,36 @@ std::vector<at::Tensor> train(Session& session, Model& model) {
   return result;
 }
 
+// What rank 0 stated in each of two steps, of which the program says something before the first,
+// within the first and after it.
+TEST(Session, StatesWhatNobodyLooksAtInTheStepsThatItConcerns) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(
+      with(reference_pass(directory.path()), {{"TTRACE_STEPS", "0:2"}}));
+  {
+    Model model;
+    auto session = Session::from_environment();
+    session.not_seen("updates", "no optimizer");
+    session.not_seen("updates", "no optimizer");
+    EXPECT_THAT([&] { session.not_seen("upates", "a wrong word"); },
+                ::testing::ThrowsMessage<UsageError>(HasSubstr("'upates' is no kind")));
+    session.attach(model, Layout(), Annotations());
+    {
+      auto step = session.step(0);
+      session.not_seen("random", "noise of the first step");
+    }
+    session.not_seen("state", "the counter");
+    static_cast<void>(session.step(1));
+  }
+  const NotSeen always{NotSeenKind::kUpdates, "no optimizer"};
+  const auto stated = [&](std::int64_t step) {
+    return RankFile(step_file(directory.path(), step, 0)).not_seen();
+  };
+  EXPECT_THAT(stated(0),
+              ElementsAre(always, NotSeen{NotSeenKind::kRandom, "noise of the first step"}));
+  EXPECT_THAT(stated(1), ElementsAre(always, NotSeen{NotSeenKind::kState, "the counter"}));
+}
+
 TEST(Session, WithoutVariablesThereIsNoThreadNoFileAndNoCallback) {
   const TemporaryDirectory directory;
   const PassEnvironment environment(Variables{{"TTRACE_DIR", directory.path()}});

@@ -235,8 +235,25 @@ TEST(TraceFile, RankWithoutAnyTensorHasAReadableFile) {
   const RankFile read(file);
   EXPECT_THAT(read.records(), IsEmpty());
   EXPECT_THAT(read.notes(), IsEmpty());
+  EXPECT_THAT(read.not_seen(), IsEmpty());
   EXPECT_THAT(read.sums(), IsEmpty());
   EXPECT_THAT(read.edges(), IsEmpty());
+}
+
+TEST(TraceFile, WhatWasNotSeenIsKeptApartFromNotesAndOnce) {
+  const TemporaryDirectory folder;
+  const std::string file = step_file(folder.path(), 0, 0);
+  TraceWriter writer(file, Layout{});
+  writer.note("a note");
+  const NotSeen first{NotSeenKind::kUpdates, "no optimizer is \"attached\""};
+  const NotSeen second{NotSeenKind::kRandom, "dropout draws numbers"};
+  for (const NotSeen& fact : {first, second, first}) {
+    writer.not_seen(fact);
+  }
+  writer.commit();
+  const RankFile read(file);
+  EXPECT_THAT(read.notes(), ElementsAre("a note"));
+  EXPECT_THAT(read.not_seen(), ElementsAre(first, second));
 }
 
 TEST(TraceFile, NotesMayBeLong) {

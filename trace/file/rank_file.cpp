@@ -282,6 +282,19 @@ std::vector<std::string> read_notes(const Hdf5Input& file) {
   return notes;
 }
 
+std::vector<NotSeen> read_not_seen(const Hdf5Input& file) {
+  std::vector<NotSeen> facts;
+  const bool has_any = file.has_attribute(kNotSeenAttribute);
+  const std::string text = has_any ? file.text_attribute(kNotSeenAttribute) : "[]";
+  parse_part(file, "attribute 'not_seen'", [&] {
+    for (const auto& fact : nlohmann::json::parse(text)) {
+      facts.push_back({parse_not_seen_kind(fact.at("kind").get<std::string>()),
+                       fact.at("sentence").get<std::string>()});
+    }
+  });
+  return facts;
+}
+
 CodeLines read_code(const Hdf5Input& file) {
   CodeLines lines;
   if (!file.has_dataset(kCodeTable)) {
@@ -314,6 +327,7 @@ struct RankFile::Impl {
     }
     read_index(file, index);
     notes = read_notes(file);
+    not_seen = read_not_seen(file);
     code = read_code(file);
     sums = read_sums(file);
     edges = read_edges(file, began.has_value());
@@ -393,6 +407,7 @@ struct RankFile::Impl {
   Mapping mapping;
   std::vector<Record> records;
   std::vector<std::string> notes;
+  std::vector<NotSeen> not_seen;
   CodeLines code;
   std::vector<RoundedSum> sums;
   std::vector<Edge> edges;
@@ -442,14 +457,15 @@ const std::vector<Record>& RankFile::records() const {
 const std::vector<std::string>& RankFile::notes() const {
   return impl_->notes;
 }
+const std::vector<NotSeen>& RankFile::not_seen() const {
+  return impl_->not_seen;
+}
 const CodeLines& RankFile::code() const {
   return impl_->code;
 }
-
 const std::vector<Edge>& RankFile::edges() const {
   return impl_->edges;
 }
-
 const std::vector<RoundedSum>& RankFile::sums() const {
   return impl_->sums;
 }

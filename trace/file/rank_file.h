@@ -1,6 +1,7 @@
 // One rank's file of a trace, read through mmap.
 #pragma once
 
+#include "trace/base/not_seen.h"
 #include "trace/file/code_lines.h"
 #include "trace/file/edge.h"
 #include "trace/file/record.h"
@@ -43,6 +44,8 @@ class TTRACE_API RankFile {
   // earlier versions, and of imported or merged traces: their records and edges have no times.
   [[nodiscard]] std::optional<std::uint64_t> began() const;
   [[nodiscard]] const std::vector<std::string>& notes() const;
+  // What the run did that nobody could look at; an unfinished file says nothing of it.
+  [[nodiscard]] const std::vector<NotSeen>& not_seen() const;
   [[nodiscard]] const CodeLines& code() const;  // an unfinished file has none
   // The sums in the order in which they were written; an unfinished file has none.
   [[nodiscard]] const std::vector<RoundedSum>& sums() const;

@@ -18,6 +18,7 @@ inline constexpr const char* kWorldSizeAttribute = "world_size";
 inline constexpr const char* kLayoutAttribute = "layout";
 inline constexpr const char* kRecordsAttribute = "records";
 inline constexpr const char* kNotesAttribute = "notes";
+inline constexpr const char* kNotSeenAttribute = "not_seen";  // absent if there is nothing
 // When the step began: nanoseconds since 1970-01-01 UTC, u64. Only a file that has it has times.
 inline constexpr const char* kBeganAttribute = "began";
 

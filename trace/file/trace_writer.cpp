@@ -249,6 +249,16 @@ struct TraceWriter::Impl {
     }
   }
 
+  void write_not_seen() {
+    nlohmann::json facts = nlohmann::json::array();
+    for (const NotSeen& fact : not_seen) {
+      facts.push_back({{"kind", name_of(fact.kind)}, {"sentence", fact.sentence}});
+    }
+    if (!facts.empty()) {
+      output.write_attribute(kNotSeenAttribute, json_text(facts));
+    }
+  }
+
   void commit() {
     write_blob();
     index.write(output.id(), kIndexTable, output.path());
@@ -259,6 +269,7 @@ struct TraceWriter::Impl {
     }
     output.write_attribute(kRecordsAttribute, static_cast<std::uint64_t>(index.rows()));
     output.write_attribute(kNotesAttribute, json_text(notes));
+    write_not_seen();
     if (edges.rows() > 0) {
       edges.write(output.id(), kEdgeTable, output.path());
     }
@@ -281,6 +292,7 @@ struct TraceWriter::Impl {
   std::size_t blob_number = 0;
   std::unordered_map<std::string, std::string> long_placements;  // where each text is
   std::vector<std::string> notes;
+  std::vector<NotSeen> not_seen;
   CodeLines lines;
   std::string failure;  // message of the first failure, empty so far
   bool committed = false;
@@ -308,6 +320,14 @@ void TraceWriter::append(Record record, std::span<const std::byte> bytes) {
 
 void TraceWriter::note(std::string remark) {
   impl_->run([&] { impl_->notes.push_back(std::move(remark)); });
+}
+
+void TraceWriter::not_seen(NotSeen fact) {
+  impl_->run([&] {
+    if (std::ranges::find(impl_->not_seen, fact) == impl_->not_seen.end()) {
+      impl_->not_seen.push_back(std::move(fact));
+    }
+  });
 }
 
 void TraceWriter::code(CodeRole role, const std::string& path, const std::string& text) {

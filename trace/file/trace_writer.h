@@ -6,6 +6,7 @@
 // commit (on a full disk H5Dwrite fails while H5Fflush and H5Fclose report success).
 #pragma once
 
+#include "trace/base/not_seen.h"
 #include "trace/file/code_lines.h"
 #include "trace/file/edge.h"
 #include "trace/file/record.h"
@@ -45,6 +46,8 @@ class TTRACE_API TraceWriter {
 
   // Gradients that never arrived and similar remarks, one sentence each; kept in the file.
   void note(std::string remark);
+  // What the run did that nobody could look at. Equal ones are kept once.
+  void not_seen(NotSeen fact);
   // See CodeLines::add().
   void code(CodeRole role, const std::string& path, const std::string& text);
   void sum(const RoundedSum& sum);

@@ -126,6 +126,7 @@ function showRuns() {
     ['Noise', report.noise_coverage ? report.noise_coverage.sentence : ''],
     ['Interrupted', report.lacking.join('; ')],
     ['Remarks', report.remarks.join('; ')],
+    ...report.not_seen.map((part) => ['Not seen', `${part.kind} (${part.side}): ${part.sentence}`]),
   ]);
 }
 

@@ -46,6 +46,9 @@ class Recorder(Protocol):
     def watch_loss(self, compute: Callable[..., Any]) -> Callable[..., Any]:
         """The function, whose results are recorded as losses while a step is traced."""
 
+    def not_seen(self, kind: str, sentence: str) -> None:
+        """States what this run does that TTrace does not look at, for every report. See Session::not_seen()."""
+
     def sent(self, path: str, tensor: torch.Tensor, slot: int = 0) -> None:
         """Records a tensor that goes to the next stage; `path` names it on both sides."""
 
