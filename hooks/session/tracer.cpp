@@ -6,9 +6,11 @@
 #include "hooks/replace/dyadic_values.h"
 #include "hooks/replace/forced_values.h"
 #include "hooks/session/consistent_start.h"
+#include "hooks/session/departure.h"
 #include "hooks/session/numerics.h"
 #include "trace/base/dyadic_inputs.h"
 #include "trace/base/precision.h"
+#include "trace/file/attendance.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_writer.h"
 
@@ -101,6 +103,7 @@ Tracer::~Tracer() {
   finish();
   if (capture_ != nullptr) {
     attached = false;
+    expect_no_more();
     if (!failure_->failed() && !begun_.empty() && !begun_.contains(environment_.last_step - 1)) {
       log(LogLevel::kWarning,
           "the program ended before iteration " + std::to_string(environment_.last_step - 1) +
@@ -149,9 +152,16 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
                                              failure_);
     std::swap(capture_, capture);
     check_placements();
+    if (environment_.count_only) {
+      claim_ = claim_rank(environment_.directory, layout.rank, layout.world_size);
+    }
     publish_manifest(false);
     capture_->watch_parameters();
     observer_.emplace();
+    if (environment_.pass != Pass::kNoise) {
+      expect_steps(
+          environment_.directory, layout.rank, environment_.first_step, environment_.last_step);
+    }
   } catch (...) {
     capture_.reset();
     attached = false;
@@ -326,6 +336,7 @@ void Tracer::not_seen(NotSeen fact) {
 
 bool Tracer::begin_step(std::int64_t iteration, const std::vector<std::string>& gathered_later) {
   raise_if_asked();
+  note_step(iteration);
   if (!environment_.traces(iteration)) {
     return false;
   }

@@ -16,7 +16,7 @@ from . import _library
 
 _library.load()
 
-from .attach import attach, precision  # noqa: E402  needs the library
+from .attach import attach, dtype, precision  # noqa: E402  needs the library
 from .base.layout import Axis, Layout  # noqa: E402
 from .base.program import Program  # noqa: E402
 from .base.recorder import Recorder  # noqa: E402
@@ -76,6 +76,7 @@ __all__ = [
     "attach",
     "attach_trainer",
     "diff",
+    "dtype",
     "open",
     "precision",
     "region",

@@ -9,9 +9,13 @@ from typing import Any
 import torch
 
 from .base.optimizers import optimizers_in
+from .base.precisions import dtype_of, mismatch, precision_named
+from .base.refusals import refuse_part_of_a_job
+from .base.values import PRECISIONS
 from .tracer import Tracer
 
 _session: Any = None  # reads TTRACE_* once
+_own_precision: str | None = None  # that the program asked for
 
 
 def _the_session() -> Any:
@@ -21,10 +25,25 @@ def _the_session() -> Any:
     return _session
 
 
-def precision(own: str) -> str:
+def precision(own: str | torch.dtype) -> str:
     """The precision to compute in: `own`, unless ``ttrace check --golden`` or ``--precision`` asks for
-    another. One of "f64", "f32", "bf16", "f16", "fp8" and "fp8_f32" (FP8 operands, everything else F32)."""
-    return _the_session().precision(own)
+    another. One of "f64", "f32", "bf16", "f16", "fp8" and "fp8_f32" (FP8 operands, everything else F32).
+
+    Args:
+        own: one of these names, a usual spelling ("bfloat16", "fp32"), or a type of torch. It is what the
+            parameters are kept in: "f32" for a program under autocast.
+
+    Raises:
+        ValueError: `own` is none of these; the message lists them.
+    """
+    global _own_precision
+    _own_precision = precision_named(own)
+    return _the_session().precision(_own_precision)
+
+
+def dtype(own: str | torch.dtype) -> torch.dtype:
+    """The type to make parameters in: `precision` as a type of torch. Raises ValueError as it does."""
+    return dtype_of(precision(own))
 
 
 def attach(
@@ -62,7 +81,8 @@ def attach(
         The tracer, inert unless ``ttrace check`` started this process.
 
     Raises:
-        RuntimeError: a variable TTRACE_* or a placement is wrong; the message names it.
+        RuntimeError: a variable TTRACE_* or a placement is wrong; the message names it. Or a launcher started
+            several processes, and torch.distributed is not initialized.
         TypeError: no kind of program recognises the model, or an option is unknown; or steps shall follow an
             optimizer that is none of torch.
         ValueError: `placements` or `steps` has a value that is not listed here.
@@ -79,7 +99,25 @@ def attach(
     )  # a late import: untraced runs do not need the parts of torch that it loads
 
     program = program_of(model, optimizer, dict(describe or {}), options)
-    tracer = Tracer(session, program, annotations, placements, untraced)
+    refuse_part_of_a_job(program.layout)
+    tracer = Tracer(session, program, annotations, placements, untraced, _precision_note(program))
     if steps == "optimizer":
         tracer.follow(*optimizers_in(optimizer)[-1:] or [optimizer])
     return tracer
+
+
+def _precision_note(program: Any) -> str:
+    """What to write, where the program asked for another precision than that of its parameters; else nothing.
+    Raises RuntimeError where the pass asks for a precision that the program then does not reach."""
+    if _own_precision is None:
+        return ""
+    declared = program.description().precision
+    asked = _the_session().precision("")
+    plain = _own_precision in PRECISIONS.values() and declared in PRECISIONS.values()
+    if not plain or declared == (asked or _own_precision):
+        return ""
+    if asked and declared != _own_precision:
+        raise RuntimeError(
+            f"this pass asks for {asked}, which this program does not reach: {mismatch(_own_precision, declared)}"
+        )
+    return "" if asked else mismatch(_own_precision, declared)

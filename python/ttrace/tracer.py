@@ -62,6 +62,7 @@ class Tracer:
         annotations: str | Path | None = None,
         placements: str = "derived",
         untraced: Sequence[str] = (),
+        note: str = "",
     ):
         self._session = session
         self._program: Any = program
@@ -77,6 +78,7 @@ class Tracer:
         self._notes: list[str] = []  # what every step's report says of compiled modules
         if program is not None:
             self._attach(program, annotations, untraced)
+            self._notes += [note] if note else []
             atexit.register(self._abandon)
 
     @property
@@ -121,6 +123,8 @@ class Tracer:
                 f'steps="optimizer" got a {type(optimizer).__name__}; pass a torch.optim.Optimizer, or wrap '
                 "every iteration in tracer.step()"
             )
+        if not self.active:
+            return
         iteration = 0
 
         def done(*unused: Any) -> None:
@@ -155,9 +159,11 @@ class Tracer:
 
         return watched
 
-    # --- what programs call: see Recorder ----------------------------------------------------------
+    # --- what programs call: see Recorder. Outside of a traced step nothing happens -------------------
 
     def microbatch(self, index: int, gradient_scale: float = 1.0) -> bool:
+        if self._step is None:
+            return False
         known = self._microbatches.get(index)
         if known is not None:
             known.resume()
@@ -167,11 +173,15 @@ class Tracer:
         return known is None
 
     def data(self, name: str, tensor: torch.Tensor) -> None:
+        if self._step is None:
+            return
         microbatch = self._current_microbatch("data")
         self._place_data(name, "data", tensor)
         microbatch.data(name, tensor)
 
     def loss(self, per_token: torch.Tensor) -> None:
+        if self._step is None:
+            return
         microbatch = self._current_microbatch("loss")
         self.called("loss")
         with unseen(), torch.no_grad():
@@ -195,7 +205,7 @@ class Tracer:
     def routing(
         self, choices: torch.Tensor, margins: torch.Tensor, dims: DimsOf | None = None
     ) -> torch.Tensor:
-        return self._hooks.routing(choices, margins, dims)
+        return self._hooks.routing(choices, margins, dims) if self._step is not None else choices
 
     def scalar(self, name: str, value: float) -> None:
         if self._step is not None and name not in self._scalars:
@@ -204,14 +214,17 @@ class Tracer:
 
     def called(self, path: str) -> None:
         """Notes which line of the program calls this module, or function, first."""
-        if path not in self._called:
+        if self._step is not None and path not in self._called:
             self._called.add(path)
             self._step.called_at(path, call_site(sys._getframe(1)))
 
     def parameters_gathered(self, paths: Sequence[str]) -> None:
-        self._step.parameters_gathered(list(paths))
+        if self._step is not None:
+            self._step.parameters_gathered(list(paths))
 
     def gradients_reduced(self, gradients: Sequence[Gradient]) -> None:
+        if self._step is None:
+            return
         self.called("optimizer")
         self._step.gradients_reduced(
             [gradient.path for gradient in gradients],
@@ -220,6 +233,8 @@ class Tracer:
         )
 
     def parameters_updated(self, states: Sequence[OptimizerState]) -> None:
+        if self._step is None:
+            return
         self._read_quantised()
         self._step.parameters_updated(
             [state.path for state in states],
@@ -333,8 +348,10 @@ class Tracer:
 
     def _abandon(self) -> None:
         """Loops that are not the program's own may leave a step open: what it has is not the whole step."""
-        if self.in_step:
-            self._end("the training program ended within the traced step")
+        if not self.in_step:
+            return
+        what = "within the traced step" if self._microbatches else "before the traced step ran a forward"
+        self._end(f"the training program ended {what}")
 
     def _read_quantised(self) -> None:
         """Parameters of FP8 codes are recorded as what the codes stand for now."""

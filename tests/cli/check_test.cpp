@@ -73,15 +73,53 @@ TEST_F(Check, NothingButTheReportIsPrintedIntoAPipe) {
 }
 
 TEST_F(Check, TerminalShowsPassesAndASummary) {
-  ProcessOptions asked = options(check(trainer(), trainer()));
+  ProcessOptions asked = options(check(trainer(), trainer("--ranks 2")));
   asked.terminal = true;
   const ProcessResult result = run_process(asked);
   EXPECT_EQ(result.exit_code, 0);
+  // Symptom: the first line of a check of six passes said [1/3].
   EXPECT_THAT(result.out,
-              AllOf(HasSubstr("[1/3] reference ... "),
-                    HasSubstr("[2/3] noise 1 of 1 ... "),
-                    HasSubstr("[3/3] candidate ... "),
+              AllOf(HasSubstr("[1/6] dry candidate ... "),
+                    HasSubstr("[2/6] reference ... "),
+                    HasSubstr("[3/6] candidate ... "),
+                    HasSubstr("[4/6] noise 1 of 1 ... "),
+                    HasSubstr("[5/6] forced-wide ... "),
+                    HasSubstr("[6/6] forced-native ... "),
                     HasSubstr(" MB in run")));
+}
+
+// Symptom: an error in a candidate's first second showed only after the reference and its noise
+// passes had run.
+TEST_F(Check, TriesAStepOfTheCandidateBeforeAnythingElse) {
+  const ProcessResult result =
+      ttrace(check(trainer(), trainer("--ranks 2"), {"--steps", "3:5", "--start", "own"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(file("run/logs/dry.log"),
+              AllOf(HasSubstr("TTRACE_PASS=candidate\n"),
+                    HasSubstr("TTRACE_COUNT=1\n"),
+                    HasSubstr("TTRACE_STEPS=3:4\n")));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/dry"));
+  // Where the reference's own program is the candidate, or the reference is stored, nothing is
+  // gained.
+  ASSERT_EQ(ttrace({"check", "--reference", "run/reference", "--candidate", trainer(), "-o", "b"})
+                .exit_code,
+            0);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "b/logs/dry.log"));
+}
+
+TEST_F(Check, NoisePassesThatACheckDidNotMakeAreMadeWhenItsReferenceIsUsedAgain) {
+  ASSERT_EQ(ttrace(check(trainer(), trainer("--only candidate --exit-before 3"))).exit_code, 2);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/reference/noise"));
+  const auto again = [this](const std::string& folder, const std::string& reference) {
+    return ttrace({"check", "--reference", reference, "--candidate", trainer(), "-o", folder});
+  };
+  const ProcessResult second = again("second", "run/reference");
+  EXPECT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_THAT(second.err, Not(HasSubstr("no noise passes")));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run/reference/noise/00001.h5"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/reference/noise/00002.h5"));
+  ASSERT_EQ(again("third", "run/reference").exit_code, 0);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "third/logs/noise-1.log"));
 }
 
 // What `diff` of a run prints on a terminal with these variables.

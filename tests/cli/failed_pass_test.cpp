@@ -22,8 +22,42 @@ class FailedPass : public CliTest {
   }
 };
 
-TEST_F(FailedPass, EarlyExitTellsPassStatusLogAndWhatCanBeReused) {
+// Symptom: a candidate that raised when it was started was reported after the reference and all of
+// its noise passes.
+TEST_F(FailedPass, ErrorsOfTheCandidateComeBeforeTheReferenceRuns) {
   const ProcessResult result = ttrace(check(trainer(), trainer("--exit-before 3")));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(
+      result.err,
+      AllOf(StartsWith("ttrace: error: the dry candidate pass failed: the program exited with "
+                       "status 3 before its first traced step was done\n"),
+            HasSubstr("run/logs/dry.log ends with:"),
+            HasSubstr("    out of luck\n"),
+            Not(HasSubstr("never called"))));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/logs/reference.log"));
+}
+
+// The candidate's own errors first, then what the reference is asked for, and noise passes last.
+TEST_F(FailedPass, NoiseRunsOnlyWhereReferenceAndCandidateAreThere) {
+  const ProcessResult result =
+      ttrace(check(trainer(), trainer("--only candidate --exit-before 3")));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run/logs/reference.log"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/logs/noise-1.log"));
+}
+
+// Symptom: a reference on two ranks ran to its end before the first noise pass refused it.
+TEST_F(FailedPass, AParallelReferenceIsRefusedAtOnce) {
+  const ProcessResult result = ttrace(check(trainer("--ranks 2 --linger"), trainer()));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err,
+              HasSubstr("the reference runs on 2 ranks, but it must run on one device"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/candidate"));
+}
+
+TEST_F(FailedPass, EarlyExitTellsPassStatusLogAndWhatCanBeReused) {
+  const ProcessResult result =
+      ttrace(check(trainer(), trainer("--only candidate --exit-before 3")));
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.out, IsEmpty());
   EXPECT_THAT(result.err,
@@ -32,7 +66,7 @@ TEST_F(FailedPass, EarlyExitTellsPassStatusLogAndWhatCanBeReused) {
                     HasSubstr("run/logs/candidate.log ends with:"),
                     HasSubstr("    out of luck\n"),
                     HasSubstr("pass --reference run/reference to reuse it"),
-                    Not(HasSubstr("never attached"))));
+                    Not(HasSubstr("never called"))));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "run/reference/step000000/rank00000.h5"));
 }
 
@@ -51,7 +85,9 @@ TEST_F(FailedPass, FailedNoisePassIsNumbered) {
   const ProcessResult result = ttrace(check(trainer("--only noise --exit-before 1"), trainer()));
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err,
-              AllOf(HasSubstr("the noise 1 of 1 pass failed"), HasSubstr("run/logs/noise-1.log")));
+              AllOf(HasSubstr("the noise 1 of 1 pass failed"),
+                    HasSubstr("run/logs/noise-1.log"),
+                    HasSubstr("pass --reference run/reference to go on with the noise passes")));
 }
 
 TEST_F(FailedPass, SignalIsNamed) {
@@ -73,10 +109,31 @@ TEST_F(FailedPass, UnknownProgramIsExplained) {
   EXPECT_THAT(result.err, HasSubstr("exited with status 127 (command not found)"));
 }
 
-TEST_F(FailedPass, ProgramThatNeverAttachedIsAskedForItsVariables) {
+TEST_F(FailedPass, ProgramThatNeverAttachedIsToldSo) {
   const ProcessResult result = ttrace(check(trainer(), trainer("--never-attach")));
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("the program never attached a ttrace session"));
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("the program never called ttrace.attach"),
+                    HasSubstr("let its launcher forward the TTRACE_* variables"),
+                    Not(HasSubstr("exited with status 0"))));
+}
+
+// Symptom: `--steps 5` of a program with three steps, and a forgotten `tracer.step`, were both said
+// as "exited with status 0 before the trace was complete".
+TEST_F(FailedPass, StepsThatNeverBeganAreSaidAsThat) {
+  const ProcessResult few =
+      ttrace(check(trainer("--has-steps 3"), trainer("--ranks 2"), {"--steps", "5"}));
+  EXPECT_EQ(few.exit_code, 2);
+  EXPECT_THAT(few.err,
+              AllOf(HasSubstr("the reference pass failed: the program ran steps 0 to 2, never 5;"),
+                    Not(HasSubstr("exited with status 0"))));
+  std::filesystem::remove_all(folder_ / "run");
+  const ProcessResult none = ttrace(check(trainer(), trainer("--has-steps 0")));
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err,
+              AllOf(HasSubstr("the dry candidate pass failed: the program attached, but no "
+                              "`tracer.step(0)` ran"),
+                    Not(HasSubstr("exited with status 0"))));
 }
 
 // Symptom: a program that raised in its own constructor was asked whether its launcher forwarded
@@ -98,10 +155,10 @@ TEST_F(FailedPass, AnExceptionOfTheProgramComesFirstAndNoAdviceFollows) {
       ttrace(check(trainer(), "seq 1 100; " + printing(log + std::string(100, '\n'), 1)));
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err,
-              AllOf(HasSubstr("exited with status 1 before the trace was complete\n"
+              AllOf(HasSubstr("exited with status 1 before its first traced step was done\n"
                               "  rank 1 raised ValueError: 30 is not divisible by 4\n"
                               "    at train.py:88, in build\n"),
-                    Not(HasSubstr("never attached"))));
+                    Not(HasSubstr("never called"))));
 }
 
 TEST_F(FailedPass, OfExceptionsThatFollowFromEachOtherTheLastIsQuoted) {
@@ -128,7 +185,7 @@ TEST_F(FailedPass, AnExceptionOfCppIsQuotedToo) {
 }
 
 TEST_F(FailedPass, FailureOfARankEndsTheRunAtOnceAndIsQuoted) {
-  const ProcessResult result = ttrace(check(trainer(), trainer("--fail-step")));
+  const ProcessResult result = ttrace(check(trainer(), trainer("--only candidate --fail-step")));
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(
       result.err,

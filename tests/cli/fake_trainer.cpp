@@ -7,7 +7,8 @@
 //   --off X               outputs and gradients are X times as far from the reference's as noise
 //                         passes are
 //   --hidden N            model size (default 8): another one refuses a comparison
-//   --only PASS           the switches below apply in this pass only
+//   --only PASS           the switches below apply in this pass only; "dry" is the candidate's dry
+//                         step
 //   --exit-before N       exit code, before anything is written but the manifest
 //   --exit-after N        exit code, after everything is written
 //   --crash               a real segmentation fault, after the manifest
@@ -18,6 +19,7 @@
 //   --linger-daemon       completes and exits, but leaves a process of a session of its own
 //   --ignore-sigterm      with --hang or --linger
 //   --never-attach        exits without writing anything
+//   --has-steps N         exits after the steps 0 to N - 1, none of which is traced
 //   --fail-step           writes rank00000.failed instead of a file and keeps running
 //   --plain               its modules have other names: layers.0.fc1 for
 //                         decoder.layers.0.mlp.linear_fc1
@@ -32,6 +34,7 @@
 //   --tag TEXT            ignored: makes the process findable
 #include "hooks/base/environment.h"
 #include "trace/base/dyadic_inputs.h"
+#include "trace/file/attendance.h"
 #include "trace/file/capture_counts.h"
 #include "trace/file/manifest.h"
 #include "trace/file/noise_table.h"
@@ -134,6 +137,17 @@ class Trainer {
     return "layers.0." + (name == "router" ? name : name.substr(std::string("linear_").size()));
   }
 
+  // Stands for a session that ended before its traced step.
+  void write_attendance(std::int64_t steps) const {
+    static_cast<void>(ttrace::claim_rank(directory(), 0, ranks_));
+    ttrace::Attendance seen{.awaited = first_, .first = {}, .last = {}};
+    if (steps > 0) {
+      seen.first = 0;
+      seen.last = steps - 1;
+    }
+    ttrace::write_attendance(directory(), 0, seen);
+  }
+
   [[nodiscard]] ttrace::TensorId id_of(const Tensor& tensor, std::int64_t step) const {
     return {.step = step,
             .microbatch = tensor.microbatch,
@@ -193,9 +207,15 @@ class Trainer {
     }
   }
 
-  // Stands for a counting capture: every tensor of the model, on one device.
+  // Stands for a counting capture: every tensor of the model, as on one device.
   void write_counts() const {
-    ttrace::CaptureCounts counts;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      write_counts(rank);
+    }
+  }
+
+  void write_counts(int rank) const {
+    ttrace::CaptureCounts counts{.rank = rank, .world_size = ranks_, .steps = {}, .start = {}};
     for (std::int64_t step = first_; step < last_; ++step) {
       for (const Tensor& tensor : model()) {
         std::uint64_t elements = 1;
@@ -353,8 +373,8 @@ po::variables_map parse(int argc, char** argv) {
       "own-route", "")("irreproducible", "")("machine",
                                              po::value<std::string>()->default_value(""))(
       "precision", po::value<std::string>()->default_value("f32"))("ignore-sigterm", "")(
-      "never-attach", "")("fail-step", "")("torch", po::value<std::string>())(
-      "tag", po::value<std::string>());
+      "never-attach", "")("has-steps", po::value<std::int64_t>())("fail-step", "")(
+      "torch", po::value<std::string>())("tag", po::value<std::string>());
   po::variables_map values;
   po::store(po::parse_command_line(argc, argv, options), values);
   return values;
@@ -375,7 +395,9 @@ void print_environment() {
 
 int train(const po::variables_map& values) {
   const std::string pass = variable("TTRACE_PASS");
-  const bool applies = values.count("only") == 0 || values["only"].as<std::string>() == pass;
+  const bool counts = variable("TTRACE_COUNT") == "1";
+  const std::string called = counts && pass == "candidate" ? "dry" : pass;
+  const bool applies = values.count("only") == 0 || values["only"].as<std::string>() == called;
   const auto asked = [&](const char* name) { return applies && values.count(name) != 0; };
   print_environment();
   // Throws where a session would refuse its variables.
@@ -391,12 +413,12 @@ int train(const po::variables_map& values) {
     return 4;
   }
   const Trainer trainer(values);
-  if (variable("TTRACE_COUNT") == "1") {
-    trainer.write_counts();
-    return 0;
-  }
-  if (pass != "noise") {
+  if (pass != "noise" && !counts) {
     trainer.write_manifest();
+  }
+  if (asked("has-steps")) {
+    trainer.write_attendance(values["has-steps"].as<std::int64_t>());
+    return 0;
   }
   if (asked("exit-before")) {
     std::cerr << "out of luck" << std::endl;
@@ -415,7 +437,9 @@ int train(const po::variables_map& values) {
   if (asked("linger-daemon")) {
     leave_daemon();
   }
-  if (pass == "noise") {
+  if (counts) {
+    trainer.write_counts();
+  } else if (pass == "noise") {
     trainer.write_noise();
   } else {
     trainer.write_trace();

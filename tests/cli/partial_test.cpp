@@ -114,10 +114,15 @@ TEST_F(Partial, CompleteTracesAreJudgedAsAlways) {
 
 TEST_F(Partial, FileTornAnywhereIsReadOrNamedButNeverCrashes) {
   interrupt("--hidden 64 --kill-after 3");  // one tensor with a dataset of its own
-  ASSERT_EQ(
-      ttrace({"check", "--reference", trainer("--hidden 64"), "--candidate", "true", "-o", "other"})
-          .exit_code,
-      2);
+  ASSERT_EQ(ttrace({"check",
+                    "--reference",
+                    trainer("--hidden 64"),
+                    "--candidate",
+                    trainer("--only candidate --exit-before 1"),
+                    "-o",
+                    "other"})
+                .exit_code,
+            2);
   const std::string torn = "run/candidate/step000000/rank00000.h5.tmp";
   const std::string whole = file(torn);
   ASSERT_GT(whole.size(), 100000U);
@@ -148,10 +153,15 @@ TEST_F(Partial, BytesThatNeverReachedTheDiskAreNotCompared) {
   }
   ASSERT_TRUE(found);
   std::ofstream(folder_ / torn, std::ios::binary) << text;
-  ASSERT_EQ(
-      ttrace({"check", "--reference", trainer("--hidden 64"), "--candidate", "true", "-o", "other"})
-          .exit_code,
-      2);
+  ASSERT_EQ(ttrace({"check",
+                    "--reference",
+                    trainer("--hidden 64"),
+                    "--candidate",
+                    trainer("--only candidate --exit-before 1"),
+                    "-o",
+                    "other"})
+                .exit_code,
+            2);
   const ProcessResult result = ttrace({"diff", "other/reference", "run/candidate", "--partial"});
   EXPECT_EQ(result.exit_code, 2) << result.out;
   EXPECT_THAT(result.out + result.err, Not(HasSubstr("DIVERGED")));

@@ -149,6 +149,7 @@ TEST_F(PrintJobs, RunOneByOneAndStopAtAFailure) {
   print(check(trainer(), trainer("--exit-before 3")));
   EXPECT_EQ(run_jobs({"reference"}).exit_code, 0);
   EXPECT_EQ(run_jobs({"noise-1"}).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "run/reference/noise/00001.h5"));
   const ProcessResult failed = run_jobs({"candidate", "diff"});
   EXPECT_EQ(failed.exit_code, 2);
   EXPECT_THAT(failed.err,
@@ -156,7 +157,9 @@ TEST_F(PrintJobs, RunOneByOneAndStopAtAFailure) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run/report.txt"));
   const ProcessResult unknown = run_jobs({"noise-9"});
   EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_THAT(unknown.err, HasSubstr("there is no job noise-9; the jobs are reference self-check"));
+  EXPECT_THAT(unknown.err,
+              HasSubstr("there is no job noise-9; the jobs are reference candidate "
+                        "rerouted-reference self-check"));
 }
 
 TEST_F(PrintJobs, ForcedPassThatFailsLeavesTheComparison) {
@@ -170,8 +173,8 @@ TEST_F(PrintJobs, SayWhatTheyComeAfterAndNeedAFolder) {
   print(check(trainer(), trainer()));
   const std::string script = file("jobs.sh");
   EXPECT_THAT(script,
-              AllOf(HasSubstr("#   noise-1              after: reference\n"),
-                    HasSubstr("#   forced-wide          after: candidate\n"),
+              AllOf(HasSubstr("#   noise-1             after: rerouted-reference\n"),
+                    HasSubstr("#   forced-wide         after: candidate\n"),
                     HasSubstr("srun --export=ALL")));
   const ProcessResult nowhere =
       ttrace({"check", "--reference", trainer(), "--candidate", trainer(), "--print-jobs"});

@@ -16,8 +16,8 @@ using ProcessLife = CliTest;
 TEST_F(ProcessLife, HangingProgramIsEndedAfterTheTimeout) {
   const ProcessResult result = ttrace(check(trainer(), trainer("--hang"), {"--timeout", "0.5"}));
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("the candidate pass failed: it took longer than 0.5 s"));
-  EXPECT_THAT(result.err, HasSubstr("run/logs/candidate.log"));
+  EXPECT_THAT(result.err, HasSubstr("the dry candidate pass failed: it took longer than 0.5 s"));
+  EXPECT_THAT(result.err, HasSubstr("run/logs/dry.log"));
 }
 
 TEST_F(ProcessLife, ProgramThatTrainsOnIsEndedOnceItsTraceIsComplete) {
@@ -71,7 +71,8 @@ TEST_F(ProcessLife, ProcessesThatComeAndGoBesideACheckDoNotDisturbIt) {
 class Interrupt : public ProcessLife, public ::testing::WithParamInterface<int> {};
 
 TEST_P(Interrupt, EndsEverythingAndKeepsTheReference) {
-  RunningProcess running(options(check(trainer(), "setsid " + trainer("--hang") + " & wait")));
+  RunningProcess running(
+      options(check(trainer(), "setsid " + trainer("--only candidate --hang") + " & wait")));
   ASSERT_TRUE(appears("run/candidate/manifest.json"));
   kill(running.pid(), GetParam());
   const ProcessResult result = running.wait();
@@ -88,8 +89,8 @@ INSTANTIATE_TEST_SUITE_P(Signals,
                          });
 
 TEST_F(ProcessLife, SecondInterruptDoesNotWaitForTheGraceTime) {
-  RunningProcess running(
-      options(check(trainer(), trainer("--hang --ignore-sigterm"), {"--grace", "60"})));
+  RunningProcess running(options(
+      check(trainer(), trainer("--only candidate --hang --ignore-sigterm"), {"--grace", "60"})));
   ASSERT_TRUE(appears("run/candidate/manifest.json"));
   kill(running.pid(), SIGINT);
   kill(running.pid(), SIGTERM);  // of another kind: two equal ones may arrive as one

@@ -33,6 +33,9 @@ TEST_F(CheckRouting, ReferenceGoesOnWithALegalFlip) {
                            "logs/rerouted-noise-1.log"}) {
     EXPECT_TRUE(std::filesystem::exists(folder_ / ("run/" + std::string(name)))) << name;
   }
+  // Symptom: noise passes ran twice, and those of the reference that does not judge were for
+  // nothing.
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/reference/noise"));
   const auto json = nlohmann::json::parse(file("run/report.json"));
   EXPECT_EQ(json["verdict"], "clean");
   EXPECT_EQ(json["routing"]["flips"], 1);
@@ -78,23 +81,21 @@ TEST_F(CheckRouting, RerunIsForStoredReferences) {
 }
 
 TEST_F(CheckRouting, DiffOfARunTakesTheReferenceThatFits) {
-  ASSERT_EQ(ttrace(check(trainer(kReference), trainer(kFlipped))).exit_code, 0);
-  EXPECT_EQ(ttrace({"diff", "run"}).exit_code, 0);
-  const ProcessResult plain = ttrace({"diff", "run/reference", "run/candidate"});
+  // A reference whose choices are the candidate's has noise passes of its own.
+  ASSERT_EQ(ttrace(check(trainer(kReference), trainer(kReference))).exit_code, 0);
+  const auto against_stored = [this](const std::string& candidate, const std::string& folder) {
+    return ttrace(
+        {"check", "--reference", "run/reference", "--candidate", candidate, "-o", folder});
+  };
+  ASSERT_EQ(against_stored(trainer(kFlipped), "flipped").exit_code, 0);
+  EXPECT_EQ(ttrace({"diff", "flipped"}).exit_code, 0);
+  const ProcessResult plain = ttrace({"diff", "run/reference", "flipped/candidate"});
   EXPECT_EQ(plain.exit_code, 2) << plain.out;
   EXPECT_THAT(plain.out,
               AllOf(HasSubstr("are not judged sharply"),
                     HasSubstr("or with a stored one and --rerun COMMAND")));
-  ASSERT_EQ(ttrace({"check",
-                    "--reference",
-                    "run/reference",
-                    "--candidate",
-                    trainer("--route 6,1,2,3"),
-                    "-o",
-                    "other"})
-                .exit_code,
-            0);
-  const ProcessResult foreign = ttrace({"diff", "run/rerouted", "other/candidate"});
+  ASSERT_EQ(against_stored(trainer("--route 6,1,2,3"), "other").exit_code, 0);
+  const ProcessResult foreign = ttrace({"diff", "flipped/rerouted", "other/candidate"});
   EXPECT_EQ(foreign.exit_code, 2);
   EXPECT_THAT(foreign.err, HasSubstr("used the choices of experts of another candidate"));
 }

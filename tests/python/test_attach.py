@@ -38,8 +38,79 @@ def test_an_exception_in_an_inert_step_passes_through():
         raise KeyError("x")
 
 
+def test_a_loss_outside_of_a_traced_step_is_not_recorded():
+    """`tracer.loss` raised in a run without ttrace: loops that are not the program's own have no other way to
+    record a loss, so such a program died in its first step."""
+    model = nn.Linear(2, 2)
+    tracer = ttrace.attach(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), steps="optimizer")
+    tracer.loss(model(torch.ones(1, 2)))
+    tracer.data("x", torch.ones(1))
+
+
+def test_no_method_of_an_inert_tracer_does_anything():
+    """What a tracer does was asked of parts that it has only in a traced step."""
+    tracer = ttrace.attach(nn.Linear(2, 2))
+    tensor = torch.ones(1)
+    assert tracer.routing(tensor, tensor) is tensor
+    assert tracer.microbatch(0) is False
+    assert tracer.watch_loss(abs) is abs
+    tracer.follow(torch.optim.SGD([tensor], lr=0.1))
+    tracer.scalar("x", 1.0)
+    tracer.called("x")
+    tracer.derive("x", "value", 0, "a")
+    tracer.sent("x", tensor)
+    tracer.received("x", tensor)
+    tracer.parameters_gathered(["x"])
+    tracer.gradients_reduced([])
+    tracer.parameters_updated([])
+
+
+def test_untraced_steps_of_a_traced_run_record_nothing(tmp_path):
+    """The same error ended the training in the first step after the traced one."""
+    result = run(
+        "model = nn.Linear(2, 2)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "tracer = ttrace.attach(model, optimizer=optimizer, steps='optimizer')\n"
+        "for _ in range(3):\n"
+        "    loss = model(torch.ones(1, 2)).sum()\n"
+        "    tracer.loss(loss)\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+        "print('trained')\n",
+        tmp_path,
+    )
+    assert "trained" in result.stdout, result.stderr
+    assert ttrace.open(tmp_path).find("/loss/")
+
+
 def test_precision_is_the_programs_own_without_variables():
     assert ttrace.precision("bf16") == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("own", "name", "dtype"),
+    [
+        (torch.bfloat16, "bf16", torch.bfloat16),
+        ("bfloat16", "bf16", torch.bfloat16),
+        ("torch.float32", "f32", torch.float32),
+        ("fp32", "f32", torch.float32),
+        ("fp16", "f16", torch.float16),
+        ("double", "f64", torch.float64),
+        ("fp8", "fp8", torch.bfloat16),
+        ("fp8_f32", "fp8_f32", torch.float32),
+    ],
+)
+def test_a_precision_has_its_usual_spellings(own, name, dtype):
+    """A type of torch was refused with details of a cast, and "bfloat16" was handed back as it was."""
+    assert ttrace.precision(own) == name
+    assert ttrace.dtype(own) == dtype
+
+
+def test_another_precision_is_refused_with_the_choices():
+    with pytest.raises(ValueError, match="ttrace.precision got 'bf17'; pass torch.float64, .* or one of bf16, f16"):
+        ttrace.precision("bf17")
+    with pytest.raises(ValueError, match="got torch.int8"):
+        ttrace.dtype(torch.int8)
 
 
 def test_a_tracer_has_all_that_a_recorder_promises():
@@ -79,6 +150,52 @@ def test_a_model_of_flat_parameters_is_refused_by_name(tmp_path):
     assert result.returncode != 0
     assert "TypeError: ttrace.attach got a model in FullyShardedDataParallel (FSDP1)" in result.stderr
     assert "fully_shard (FSDP2)" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["DeepSpeedEngine", "PipelineEngine"])
+def test_an_engine_that_is_not_supported_is_refused_by_name(tmp_path, name):
+    result = run(
+        f"engine = type('{name}', (nn.Module,), {{'__module__': 'deepspeed.runtime.engine'}})\n"
+        "ttrace.attach(type('Mine', (engine,), {})())\n",
+        tmp_path,
+    )
+    assert f"TypeError: ttrace.attach got a {name} of deepspeed" in result.stderr
+    assert "(FSDP2)" in result.stderr
+
+
+def test_a_parameter_of_torchao_is_refused_by_name(tmp_path):
+    result = run(
+        "kind = type('Fp8Weight', (torch.Tensor,), {'__module__': 'torchao.float8.fsdp_utils'})\n"
+        "model = nn.Linear(2, 2)\n"
+        "model.weight = nn.Parameter(model.weight.detach().as_subclass(kind))\n"
+        "ttrace.attach(model)\n",
+        tmp_path,
+    )
+    assert "parameter weight is a Fp8Weight of torchao" in result.stderr
+
+
+def test_a_rank_without_a_process_group_is_refused(tmp_path):
+    """Two ranks attached before init_process_group wrote one file, and the report compared rank 0 alone."""
+    code = "ttrace.attach(nn.Linear(2, 2))\nprint('attached')\n"
+    refused = run(code, tmp_path, WORLD_SIZE="2", RANK="0", LOCAL_RANK="0")
+    assert refused.returncode != 0
+    assert "call torch.distributed.init_process_group before ttrace.attach" in refused.stderr
+    # One process of torchrun, and a single-device program on a node whose job has more ranks, are right.
+    alone = run(code, tmp_path / "alone", WORLD_SIZE="1", RANK="0", LOCAL_RANK="0")
+    assert "attached" in alone.stdout, alone.stderr
+    beside = run(code, tmp_path / "beside", WORLD_SIZE="2", RANK="0")
+    assert "attached" in beside.stdout, beside.stderr
+
+
+def test_parameters_in_another_precision_than_asked_for_are_said_as_that(tmp_path):
+    """The message spoke of a program that does not follow Session::precision(), which it did."""
+    code = "ttrace.precision('bf16')\nttrace.attach(nn.Linear(2, 2))\nprint('attached')\n"
+    refused = run(code, tmp_path, TTRACE_PRECISION="f64")
+    assert "this pass asks for f64, which this program does not reach" in refused.stderr
+    assert 'passes "bf16" to ttrace.precision, but its parameters are f32' in refused.stderr
+    assert 'pass "f32"' in refused.stderr
+    accepted = run(code, tmp_path)
+    assert "attached" in accepted.stdout, accepted.stderr
 
 
 def test_the_manifest_says_what_models_of_other_names_call_things(tmp_path):

@@ -157,15 +157,15 @@ TEST_F(LostRank, ProgramThatNeverLooksAtTTraceIsAskedForItsVariables) {
   const ProcessResult result = ttrace(check(traced(), "echo trained; : " + folder_.path()));
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err,
-              AllOf(HasSubstr("exited with status 0 before the trace was complete"),
-                    HasSubstr("the program never attached a ttrace session"),
-                    HasSubstr("did its launcher forward the TTRACE_* variables?")));
+              AllOf(Not(HasSubstr("exited with status 0")),
+                    HasSubstr("the program never called ttrace.attach"),
+                    HasSubstr("let its launcher forward the TTRACE_* variables")));
 }
 
 TEST_F(LostRank, ProgramWhoseVariablesWereLostIsAskedForThem) {
   const ProcessResult result = ttrace(check(traced(), "env -u TTRACE_PASS " + traced()));
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("did its launcher forward the TTRACE_* variables?"));
+  EXPECT_THAT(result.err, HasSubstr("let its launcher forward the TTRACE_* variables"));
   EXPECT_THAT(result.err, HasSubstr("trained to the end"));
 }
 
@@ -173,7 +173,7 @@ TEST_F(LostRank, ProgramOfTooFewStepsIsNamed) {
   const ProcessResult result = ttrace(check(traced(), traced(), {"--steps", "2:4"}));
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err,
-              AllOf(HasSubstr("the reference pass failed"),
+              AllOf(HasSubstr("the reference pass failed: the program ran steps 0 to 2, never 3;"),
                     HasSubstr("the program ended before iteration 3, the last one of "
                               "TTRACE_STEPS")));
 }
@@ -195,7 +195,7 @@ TEST_F(LostRank, DamagedStartParametersAreNamedByTheProgram) {
       ttrace({"check", "--reference", "run/reference", "--candidate", traced(), "-o", "second"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, AllOf(HasSubstr("start/rank00000.h5"), HasSubstr("truncated")));
-  EXPECT_THAT(result.err, Not(HasSubstr("never attached")));
+  EXPECT_THAT(result.err, Not(HasSubstr("never called")));
 }
 
 }  // namespace

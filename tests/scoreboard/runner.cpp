@@ -128,7 +128,7 @@ class Runner {
     outcome.alarm_without_forced = without_forced.diverged;
     outcome.first_id_without_forced = without_forced.first_id;
     outcome.diagnoses = result.diagnoses;
-    // A reference with all its noise stands even where the candidate failed.
+    // A reference stands even where the candidate failed: the next check makes the noise it lacks.
     if (makes_reference && fs::exists(request.folder + "/logs/candidate.log")) {
       references_[run.setting] = request.folder + "/reference";
     }

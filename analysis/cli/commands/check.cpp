@@ -237,6 +237,19 @@ CheckOptions read_options(const po::variables_map& values) {
   return options;
 }
 
+// How many noise passes a stored reference that has `passes` will have: all that were asked for
+// when it was made. A check that ended early has not made them, and --noise 0 leaves them out.
+void read_missing_noise(CheckOptions& options, int passes) {
+  const int asked = options.noise;
+  const int wanted = options.rerun.empty() ? 0 : remembered_noise(options.reference);
+  options.noise = std::max(passes, options.noise_given ? std::min(asked, wanted) : wanted);
+  if (options.noise_given && asked != options.noise && passes > 0) {
+    log(LogLevel::kWarning,
+        fmt::format("--noise is ignored, because the stored reference brings its own {}",
+                    counted(static_cast<std::size_t>(passes), "noise pass")));
+  }
+}
+
 // Takes the traced steps from a stored reference, and checks what it offers.
 void read_stored_reference(CheckOptions& options) {
   const Manifest manifest = read_manifest(options.reference);
@@ -264,37 +277,39 @@ void read_stored_reference(CheckOptions& options) {
                            to_string(options.steps.value_or(stored)),
                            to_string(stored)));
   options.steps = stored;
-  const std::size_t passes = read_noise(options.reference).size();
-  if (passes == 0) {
+  const int passes = static_cast<int>(noise_files(options.reference).size());
+  read_missing_noise(options, passes);
+  if (options.noise == 0) {
     log(LogLevel::kWarning,
         fmt::format("{} has no noise passes, so bounds are class defaults, which are less sharp",
                     options.reference));
   }
-  if (options.self_check == SelfCheck::kAlways && !read_self_check(options.reference)) {
+  if (options.self_check == SelfCheck::kAlways && passes == options.noise &&
+      !read_self_check(options.reference)) {
     log(LogLevel::kWarning,
         "--self-check is ignored, because it belongs to the run that makes a reference; run the "
         "reference again with --self-check");
   }
-  if (options.noise_given) {
-    log(LogLevel::kWarning,
-        fmt::format("--noise is ignored, because the stored reference brings its own {}",
-                    counted(passes, "noise pass")));
-  }
 }
 
-std::string summary(const CheckOptions& options, const RunDirectory& run, const Course& course) {
+std::string summary(const RunDirectory& run, const Course& course) {
   std::string text;
   const auto add = [&text](const std::string& what, double seconds) {
     text += fmt::format("{} {}, ", what, seconds_text(seconds));
   };
-  if (!options.stored) {
+  if (course.dry > 0.0) {
+    add("dry candidate", course.dry);
+  }
+  if (course.reference > 0.0) {
     add("reference", course.reference);
-    if (course.self_check > 0.0) {
-      add("self-check", course.self_check);
-    }
-    add(counted(options.noise, "noise pass"), course.noise);
   }
   add("candidate", course.candidate);
+  if (course.self_check > 0.0) {
+    add("self-check", course.self_check);
+  }
+  if (course.noise > 0.0) {
+    add("noise passes", course.noise);
+  }
   if (course.forced > 0.0) {
     add("2 forced passes", course.forced);
   }
@@ -397,7 +412,7 @@ int run_check(const po::variables_map& values) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   add_zoom(options, run, report);
   write_report(report, options.report);
-  course.progress.print(summary(options, run, course));
+  course.progress.print(summary(run, course));
   return exit_code(report);
 }
 
@@ -409,9 +424,10 @@ Manual check_manual() {
       .summary = "run reference, noise passes and candidate, then compare them",
       .synopses = {"--reference COMMAND|FOLDER --candidate COMMAND [options]"},
       .description =
-          {"Runs the reference once, perhaps a second time for the self-check, K more times with "
-           "noise, and the candidate. Then it runs the reference twice more with the candidate's "
-           "values in place of its own, and compares. "
+          {"Tries one step of the candidate, so that its own errors show first. Then it runs the "
+           "reference, the candidate, and the reference K more times with noise and twice more "
+           "with "
+           "the candidate's values in place of its own, and compares. "
            "Every pass gets its task in TTRACE_* variables and ends after the last traced step. "
            "COMMAND is a shell command in quotes.",
            "With --precision f64, both programs compute in f64. Round-off is 1e-15 there, so a "

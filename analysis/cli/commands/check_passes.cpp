@@ -19,6 +19,8 @@
 
 #include <fmt/core.h>
 
+#include <filesystem>
+
 namespace ttrace::cli {
 
 namespace {
@@ -42,20 +44,73 @@ bool is_self_checked(const CheckOptions& options, const ReferenceRun& run) {
           may_be_irreproducible(read_manifest(run.folder)));
 }
 
+// A stored reference shows that its program runs, and a zoom that both do; the reference itself as
+// candidate shows its errors in its own pass.
+bool is_tried_dry(const CheckOptions& options) {
+  return !options.stored && !options.zoom && options.candidate != options.reference;
+}
+
+// Whether the forced passes can run, as far as `precision`, the reference's, is known.
+bool is_forced(const CheckOptions& options, const std::string& precision) {
+  const Precision* const computed = find_precision(precision);
+  return options.forced && !options.rerun.empty() &&
+         (precision.empty() || (computed != nullptr && !computed->wider.empty()));
+}
+
+bool is_golden(const CheckOptions& options, const std::string& precision) {
+  return options.golden && !options.rerun.empty() && precision != kGoldenPrecision;
+}
+
+// Noise passes that this reference has not got yet.
+int missing_noise(const CheckOptions& options, const std::string& folder) {
+  int missing = 0;
+  for (int seed = 1; seed <= options.noise; ++seed) {
+    missing += std::filesystem::exists(noise_file(folder, seed)) ? 0 : 1;
+  }
+  return missing;
+}
+
+// All passes that are certain before the first one has run.
+int planned_passes(const CheckOptions& options) {
+  const int noise = options.stored ? missing_noise(options, options.reference) : options.noise;
+  return (is_tried_dry(options) ? 1 : 0) + (options.stored ? 0 : 1) + 1 + noise +
+         (is_forced(options, options.precision) ? 2 : 0) +
+         (is_golden(options, options.precision) ? 1 : 0);
+}
+
+void run_dry(const CheckOptions& options, const RunDirectory& run, Course& course) {
+  const Pass pass = dry_pass(options, run);
+  course.dry = follow(pass, options.limits, course);
+  std::filesystem::remove_all(pass.trace);
+}
+
 void run_reference(const CheckOptions& options,
                    const RunDirectory& run,
                    const ReferenceRun& to,
                    Course& course) {
   course.reference += follow(reference_pass(options, run, to), options.limits, course);
   if (!options.stored) {
-    remember_command(to.folder, options.rerun);
+    remember_command(to.folder, options.rerun, options.noise);
   }
-  if (is_self_checked(options, to)) {
+}
+
+// The self-check and the noise passes that a reference has not got yet.
+void run_repetitions(const CheckOptions& options,
+                     const RunDirectory& run,
+                     const ReferenceRun& of,
+                     Course& course) {
+  const bool is_whole = missing_noise(options, of.folder) == 0;
+  if (options.stored && of.candidate.empty() && is_whole) {
+    return;
+  }
+  if (is_self_checked(options, of) && !read_self_check(of.folder)) {
     ++course.passes;
-    course.self_check += follow(self_check_pass(options, run, to), options.limits, course);
+    course.self_check += follow(self_check_pass(options, run, of), options.limits, course);
   }
   for (int seed = 1; seed <= options.noise; ++seed) {
-    course.noise += follow(noise_pass(options, run, to, seed), options.limits, course);
+    if (!std::filesystem::exists(noise_file(of.folder, seed))) {
+      course.noise += follow(noise_pass(options, run, of, seed), options.limits, course);
+    }
   }
 }
 
@@ -84,8 +139,8 @@ void rename_candidate(const CheckOptions& options, const RunDirectory& run, Cour
               course);
 }
 
-// Whether the reference must reuse the candidate's choices of experts to be comparable.
-bool flips_experts(const RunDirectory& run) {
+// Whether the reference must repeat the candidate's choices to be comparable.
+bool choices_differ(const RunDirectory& run) {
   try {
     return has_flips(read_routing(Trace::open(run.reference())),
                      read_routing(Trace::open(run.candidate())));
@@ -94,36 +149,69 @@ bool flips_experts(const RunDirectory& run) {
   }
 }
 
-// Reference and noise passes once more with the candidate's choices of experts. What fails here
-// costs sharpness, not the comparison.
-void run_rerouted_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
+// The reference that judges: `plain`, or where choices differ, one that runs once more and follows
+// the candidate's. What fails here costs sharpness, not the comparison.
+ReferenceRun find_judge(const CheckOptions& options,
+                        const RunDirectory& run,
+                        const ReferenceRun& plain,
+                        Course& course) {
+  if (!choices_differ(run)) {
+    return plain;
+  }
   if (options.rerun.empty()) {
     log(LogLevel::kWarning,
         "the candidate chose other experts than the stored reference; pass --rerun COMMAND, so "
         "that the reference can run again with the candidate's choices");
-    return;
+    return plain;
   }
-  CheckOptions again = options;
-  if (options.stored) {
-    again.noise = static_cast<int>(noise_files(options.reference).size());
-  }
-  course.passes += again.noise + 1;
   const std::string side = reference_side(options, run);
+  const ReferenceRun following{rerouted_reference(side), side + "/candidate"};
+  const int more =
+      1 + missing_noise(options, following.folder) - missing_noise(options, plain.folder);
+  course.passes += more;
   try {
-    run_reference(again, run, {rerouted_reference(side), side + "/candidate"}, course);
-    if (options.rename) {
-      const std::string followed = digest_of(read_routing(Trace::open(run.candidate())));
-      rename_pass(
-          options, rerouted_reference(side), run.rerouted(), {.forced_routing = followed}, course);
-    }
-    course.judged_by = run.rerouted();
+    run_reference(options, run, following, course);
+    return following;
   } catch (const UsageError& error) {
+    course.passes -= more;
     course.progress.clear();
     log(LogLevel::kWarning,
         fmt::format("the reference could not run with the candidate's choices of experts, so "
                     "tensors that depend on them are not judged sharply: {}",
                     error.message()));
+    return plain;
   }
+}
+
+// Gives the reference that judges its noise, and the candidate's names where these differ. Returns
+// that reference: if a stored one cannot run again, it is itself, with the noise it brings.
+ReferenceRun prepare_judge(const CheckOptions& options,
+                           const RunDirectory& run,
+                           const ReferenceRun& plain,
+                           Course& course) {
+  ReferenceRun judge = find_judge(options, run, plain, course);
+  const int before = missing_noise(options, judge.folder);
+  try {
+    run_repetitions(options, run, judge, course);
+  } catch (const UsageError& error) {
+    if (!options.stored) {
+      throw;
+    }
+    course.progress.clear();
+    log(LogLevel::kWarning,
+        fmt::format("the reference could not repeat itself, so the stored one judges with the "
+                    "noise passes that it has: {}",
+                    error.message()));
+    judge = plain;
+  }
+  if (options.rename && !judge.candidate.empty()) {
+    const std::string followed = digest_of(read_routing(Trace::open(run.candidate())));
+    rename_pass(options, judge.folder, run.rerouted(), {.forced_routing = followed}, course);
+  } else if (options.rename && before > 0) {
+    std::filesystem::remove_all(run.reference());  // once more, with its noise
+    rename_pass(options, judge.folder, run.reference(), {}, course);
+  }
+  return judge;
 }
 
 // Runs the reference twice more, with the candidate's values after every module. If this fails, the
@@ -134,7 +222,7 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
   if (!options.forced || computed == nullptr || computed->wider.empty()) {
     return;
   }
-  if (options.rerun.empty()) {
+  if (!is_forced(options, native)) {
     log(LogLevel::kWarning,
         "operators are not checked one by one, because the stored reference does not say which "
         "command made it, or that command's folder is gone; pass --rerun COMMAND, or --no-forced "
@@ -145,7 +233,6 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
     course.forced +=
         follow(forced_pass(options, run, precision, name, folder), options.limits, course);
   };
-  course.passes += 2;
   const std::string side = reference_side(options, run);
   try {
     pass(std::string(computed->wider), "forced-wide", forced_wide(side));
@@ -181,7 +268,6 @@ void run_golden_pass(const CheckOptions& options, const RunDirectory& run, Cours
   }
   const std::string folder = golden_pass(reference_side(options, run));
   const Pass pass = golden_pass_of(options, run, course.judged_by == run.rerouted());
-  ++course.passes;
   try {
     course.golden = follow(pass, options.limits, course);
     if (options.rename) {
@@ -215,28 +301,32 @@ double follow(const Pass& pass, const PassLimits& limits, Course& course) {
 
 void run_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
   const NoteInterrupts noted;
-  course.passes = options.stored ? 1 : options.noise + 2;
-  const std::string reference = reference_side(options, run) + "/reference";
+  course.passes = planned_passes(options);
+  if (is_tried_dry(options)) {
+    run_dry(options, run, course);
+  }
+  const ReferenceRun plain{reference_side(options, run) + "/reference"};
   if (options.stored) {
-    run.use_stored(reference, options.reference);
+    run.use_stored(plain.folder, options.reference);
   } else {
-    run_reference(options, run, {reference}, course);
+    run_reference(options, run, plain, course);
   }
   if (options.rename) {
-    warn(rename_pass(options, reference, run.reference(), {}, course));
+    warn(rename_pass(options, plain.folder, run.reference(), {}, course));
   }
+  const std::string precision = read_manifest(run.reference()).precision;
+  course.passes -= is_forced(options, options.precision) && !is_forced(options, precision) ? 2 : 0;
+  course.passes -= is_golden(options, options.precision) && !is_golden(options, precision) ? 1 : 0;
   check_space(options, run);
   course.candidate = follow(candidate_pass(options, run), options.limits, course);
   remember_command(run.candidate(), options.candidate);
   // Sooner than the comparison would say so.
   require_same_products(read_manifest(run.reference()), read_manifest(run.candidate()));
-  course.judged_by = run.reference();
   if (options.rename && !options.rerun.empty()) {
     rename_candidate(options, run, course);
   }
-  if (flips_experts(run)) {
-    run_rerouted_passes(options, run, course);
-  }
+  const ReferenceRun judge = prepare_judge(options, run, plain, course);
+  course.judged_by = judge.candidate.empty() ? run.reference() : run.rerouted();
   run_forced_passes(options, run, course);
   run_golden_pass(options, run, course);
 }

@@ -18,6 +18,7 @@ struct Course {
   std::string prefix;  // of the names of passes
   int pass = 0;
   int passes = 0;
+  double dry = 0.0;
   double reference = 0.0;
   double self_check = 0.0;
   double noise = 0.0;
@@ -31,11 +32,12 @@ struct Course {
 // Runs a pass and shows its progress; returns the seconds it took. Throws as run_pass().
 double follow(const Pass& pass, const PassLimits& limits, Course& course);
 
-// Reference, self-check and noise passes (not of a stored reference), candidate, and where that
-// chose other experts, reference and noise passes that use these; then the two forced passes, where
-// the reference can be run again and there is a higher precision. Between programs of different
-// names passes are renamed. Throws as run_pass(), and UsageError
-// where the candidate's trace would not find space.
+// In this order: a dry step of the candidate, which shows its own errors first (not where the
+// reference is stored); the reference (unless it is stored); the candidate; where its choices
+// differ, the reference once more with these; self-check and noise passes of the reference that
+// judges; the two forced passes, where the reference can run again and there is a higher precision;
+// the golden pass, if it is asked for. Between programs of different names passes are renamed.
+// Throws as run_pass(), and UsageError where the candidate's trace would not find space.
 void run_passes(const CheckOptions& options, const RunDirectory& run, Course& course);
 
 }  // namespace ttrace::cli

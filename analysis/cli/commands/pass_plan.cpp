@@ -1,7 +1,8 @@
 #include "analysis/cli/commands/pass_plan.h"
 
-#include "analysis/findings/wording.h"
 #include "trace/base/precision.h"
+#include "trace/file/capture_counts.h"
+#include "trace/file/manifest.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_reader.h"
 
@@ -35,6 +36,19 @@ Pass tracing_pass(const CheckOptions& options,
   return pass;
 }
 
+// Why this reference cannot have noise passes, as soon as its manifest says so.
+std::string refused_reference(const CheckOptions& options, const std::string& folder) {
+  if (options.noise == 0 || !fs::exists(folder + "/manifest.json")) {
+    return "";
+  }
+  const int ranks = read_manifest(folder).world_size;
+  return ranks == 1 ? ""
+                    : fmt::format(
+                          "the reference runs on {} ranks, but it must run on one device, "
+                          "because noise passes repeat it there; start it as one process",
+                          ranks);
+}
+
 }  // namespace
 
 Variables variables(const CheckOptions& options, const std::string& pass) {
@@ -61,8 +75,24 @@ std::string stored_as(const CheckOptions& options, const RunDirectory& run) {
   return options.stored ? options.reference : reference_side(options, run) + "/reference";
 }
 
+Pass dry_pass(const CheckOptions& options, const RunDirectory& run) {
+  const std::string folder = run.path() + "/dry";
+  Pass pass = tracing_pass(options, run, "candidate", "dry candidate", folder);
+  pass.command = options.candidate;
+  pass.log = run.log("dry");
+  pass.complete = [folder] { return counts_are_complete(folder); };
+  pass.awaited = "its first traced step was done";
+  const std::int64_t first = options.steps.value_or(StepRange{}).first;
+  pass.variables["TTRACE_STEPS"] = to_string(StepRange{first, first + 1});
+  pass.variables["TTRACE_COUNT"] = "1";
+  pass.variables["TTRACE_START"] = "own";  // there is no reference yet
+  pass.variables.erase("TTRACE_INPUTS");   // the reference's trace says what these are
+  return pass;
+}
+
 Pass reference_pass(const CheckOptions& options, const RunDirectory& run, const ReferenceRun& to) {
   Pass pass = tracing_pass(options, run, "reference", to.label("reference"), to.folder);
+  pass.refused = [options, folder = to.folder] { return refused_reference(options, folder); };
   if (!to.candidate.empty()) {
     pass.variables["TTRACE_CANDIDATE"] = absolute(to.candidate);
   }
@@ -85,9 +115,10 @@ Pass noise_pass(const CheckOptions& options,
   pass.variables["TTRACE_REFERENCE"] = absolute(to.folder);
   pass.variables["TTRACE_NOISE_SEED"] = std::to_string(seed);
   if (to.candidate.empty()) {
-    pass.remedy = fmt::format("the reference is complete; pass --reference {} to reuse it with {}",
-                              to.folder,
-                              counted(seed - 1, "noise pass"));
+    pass.remedy = fmt::format(
+        "reference and candidate are complete; pass --reference {} to go on "
+        "with the noise passes that are missing, or --noise 0 to do without",
+        stored_as(options, run));
   } else {
     pass.variables["TTRACE_CANDIDATE"] = absolute(to.candidate);
   }
@@ -100,9 +131,9 @@ Pass self_check_pass(const CheckOptions& options, const RunDirectory& run, const
   pass.log = run.log(to.label("self-check"));
   if (to.candidate.empty()) {
     pass.remedy = fmt::format(
-        "the reference is complete; pass --reference {} to reuse it without "
-        "noise passes, or leave --self-check out",
-        to.folder);
+        "reference and candidate are complete; pass --reference {} --no-self-check to go on "
+        "without it",
+        stored_as(options, run));
   }
   return pass;
 }

@@ -31,6 +31,9 @@ struct ReferenceRun {
 // The argument of --reference that reuses this run's reference.
 [[nodiscard]] std::string stored_as(const CheckOptions& options, const RunDirectory& run);
 
+// The candidate's first traced step, of which only counts are kept: what is wrong with the program
+// itself shows before anything else runs.
+[[nodiscard]] Pass dry_pass(const CheckOptions& options, const RunDirectory& run);
 [[nodiscard]] Pass reference_pass(const CheckOptions& options,
                                   const RunDirectory& run,
                                   const ReferenceRun& to);

@@ -92,11 +92,16 @@ class Plan {
   }
 
   void add_reference();
-  void add_repetitions(const CheckOptions& options,
-                       const ReferenceRun& run,
-                       const Lines& condition);
+  // Self-check and noise passes of the reference that judges, after the job `after`.
+  void add_repetitions(const std::string& after);
+  [[nodiscard]] Lines repetition(const std::string& name, const Pass& pass, const Lines& unless);
   void add_candidate();
   void add_rerouted();
+  [[nodiscard]] ReferenceRun following_reference() const {
+    return {rerouted_reference(side_), side_ + "/candidate"};
+  }
+  // A file that says that this reference is complete.
+  [[nodiscard]] std::string followed_mark() const { return run_.path() + "/logs/rerouted.done"; }
   void add_forced(const std::string& name, const std::string& folder, const std::string& precision);
   void add_golden();
   void add_diff();
@@ -129,33 +134,59 @@ void Plan::add_reference() {
                      shell_word(reference.folder))});
   } else {
     add("reference", {}, lines_of(reference_pass(options_, run_, reference), "reference"));
-    add_repetitions(options_, reference, {});
   }
-  if (options_.rename) {
+  if (options_.rename) {  // the noise must be there when names change
+    if (!options_.stored) {
+      add_repetitions("reference");
+    }
     add("rename-reference", all(), {rename_line(reference.folder, run_.reference())});
   }
 }
 
-// Self-check and noise passes. `condition` are lines that end the job where it has nothing to do.
-void Plan::add_repetitions(const CheckOptions& options,
-                           const ReferenceRun& run,
-                           const Lines& condition) {
-  const auto add_pass = [&](const std::string& name, const Pass& pass, Lines lines) {
-    std::ranges::move(lines_of(pass, name), std::back_inserter(lines));
-    condition.empty() ? add(name, {run.label("reference")}, std::move(lines))
-                      : add_optional(name, {run.label("reference")}, std::move(lines));
-  };
-  if (options.self_check != SelfCheck::kNever) {
-    Lines lines = condition;
-    if (options.self_check == SelfCheck::kWhereNeeded) {
-      lines.push_back(fmt::format("needs_self_check {} || exit 0", shell_word(run.folder)));
-    }
-    add_pass(run.label("self-check"), self_check_pass(options, run_, run), std::move(lines));
+// The lines of a pass of the reference that judges: the one that followed the candidate's choices,
+// if it is there. `unless` are lines that end the job where $judge needs no such pass.
+Lines Plan::repetition(const std::string& name, const Pass& pass, const Lines& unless) {
+  Lines lines{fmt::format("judge={}", shell_word(pass.variables.at("TTRACE_REFERENCE")))};
+  if (!options_.rename) {
+    const ReferenceRun following = following_reference();
+    const Pass other = reference_pass(options_, run_, following);
+    lines.push_back(fmt::format("[ ! -e {} ] || {{ judge={}; export TTRACE_CANDIDATE={}; }}",
+                                shell_word(followed_mark()),
+                                shell_word(other.variables.at("TTRACE_DIR")),
+                                shell_word(other.variables.at("TTRACE_CANDIDATE"))));
   }
-  for (int seed = 1; seed <= options.noise; ++seed) {
-    add_pass(run.label("noise-" + std::to_string(seed)),
-             noise_pass(options, run_, run, seed),
-             condition);
+  lines.insert(lines.end(), unless.begin(), unless.end());
+  Pass own = pass;
+  own.variables["TTRACE_REFERENCE"] = "";
+  for (std::string& line : lines_of(own, name)) {
+    const bool names = line.starts_with("export TTRACE_REFERENCE=");
+    lines.push_back(names ? "export TTRACE_REFERENCE=\"$judge\"" : std::move(line));
+  }
+  return lines;
+}
+
+void Plan::add_repetitions(const std::string& after) {
+  const ReferenceRun reference{side_ + "/reference"};
+  const auto add_pass = [&](const std::string& name, const Pass& pass, const Lines& unless) {
+    Lines lines = repetition(name, pass, unless);
+    options_.stored ? add_optional(name, {after}, std::move(lines))
+                    : add(name, {after}, std::move(lines));
+  };
+  if (options_.self_check != SelfCheck::kNever) {
+    Lines unless{"[ ! -e \"$judge/noise/self.h5\" ] || exit 0"};
+    if (options_.stored && std::ssize(noise_files(options_.reference)) >= options_.noise) {
+      unless.push_back(fmt::format("[ -e {} ] || exit 0", shell_word(followed_mark())));
+    }
+    if (options_.self_check == SelfCheck::kWhereNeeded) {
+      unless.emplace_back("needs_self_check \"$judge\" || exit 0");
+    }
+    add_pass("self-check", self_check_pass(options_, run_, reference), unless);
+  }
+  for (int seed = 1; seed <= options_.noise; ++seed) {
+    const std::string table = fs::path(noise_file("", seed)).filename().string();
+    add_pass("noise-" + std::to_string(seed),
+             noise_pass(options_, run_, reference, seed),
+             {fmt::format("[ ! -e \"$judge/noise/{}\" ] || exit 0", table)});
   }
 }
 
@@ -170,22 +201,17 @@ void Plan::add_candidate() {
   }
 }
 
-// The reference and its noise passes once more, where the candidate chose other experts.
+// The reference once more, where the candidate chose other experts.
 void Plan::add_rerouted() {
-  const ReferenceRun rerouted{rerouted_reference(side_), side_ + "/candidate"};
-  CheckOptions again = options_;
-  if (options_.stored) {
-    again.noise = static_cast<int>(noise_files(options_.reference).size());
-  }
+  const ReferenceRun following = following_reference();
+  const std::string name = following.label("reference");
   Lines lines{"flips || exit 0"};
-  const std::string name = rerouted.label("reference");
-  std::ranges::move(lines_of(reference_pass(again, run_, rerouted), name),
+  std::ranges::move(lines_of(reference_pass(options_, run_, following), name),
                     std::back_inserter(lines));
-  add_optional(name, {"candidate"}, std::move(lines));
-  add_repetitions(
-      again,
-      rerouted,
-      {fmt::format("[ -e {} ] || exit 0", shell_word(rerouted.folder + "/manifest.json"))});
+  add_optional(name,
+               {"candidate"},
+               std::move(lines),
+               {fmt::format("touch {}", shell_word(followed_mark()))});
 }
 
 // `precision` is a word of the shell: the reference's manifest decides.
@@ -219,7 +245,7 @@ void Plan::add_golden() {
   const Pass rerouted = golden_pass_of(options_, run_, true);
   run.insert(run.end() - 1,
              fmt::format("[ ! -e {} ] || export TTRACE_CANDIDATE={}",
-                         shell_word(run_.rerouted() + "/manifest.json"),
+                         shell_word(followed_mark()),
                          shell_word(rerouted.variables.at("TTRACE_CANDIDATE"))));
   std::ranges::move(run, std::back_inserter(lines));
   Texts after{options_.rename ? "rename-candidate" : "rerouted-reference"};
@@ -251,6 +277,7 @@ JobScript Plan::script(const po::variables_map& values) && {
   if (!options_.rerun.empty()) {
     if (!options_.rename) {
       add_rerouted();
+      add_repetitions("rerouted-reference");
     }
     if (options_.forced) {
       add_forced("forced-wide", forced_wide(side_), "\"$wide\"");

@@ -53,32 +53,17 @@ nlohmann::json kept_variables() {
   return variables;
 }
 
-}  // namespace
-
-void remember_command(const std::string& trace, const std::string& command) {
-  const nlohmann::json made = {{"command", command},
-                               {"folder", fs::current_path().string()},
-                               {"environment", kept_variables()}};
-  replace_file(trace + std::string(kFile), made.dump(2) + "\n");
-}
-
-std::optional<std::string> remembered_command(const std::string& trace) {
+// What `read` takes from the file; nothing where there is no file.
+template <class Read>
+auto read_file(const std::string& trace, const Read& read)
+    -> std::optional<decltype(read(nlohmann::json()))> {
   const std::string path = trace + std::string(kFile);
   std::ifstream file(path);
   if (!file) {
     return std::nullopt;
   }
   try {
-    const nlohmann::json made = nlohmann::json::parse(file);
-    const auto folder = made.at("folder").get<std::string>();
-    if (!fs::is_directory(folder)) {
-      return std::nullopt;  // the trace was made on another machine, or the folder has gone
-    }
-    std::string text = fmt::format("cd {}", shell_word(folder));
-    for (const auto& [name, value] : made.at("environment").items()) {
-      text += fmt::format(" && export {}={}", name, shell_word(value.get<std::string>()));
-    }
-    return fmt::format("{} && {}", text, made.at("command").get<std::string>());
+    return read(nlohmann::json::parse(file));
   } catch (const nlohmann::json::exception& error) {
     TTRACE_THROW(FormatError,
                  path,
@@ -86,6 +71,36 @@ std::optional<std::string> remembered_command(const std::string& trace) {
                  error.what(),
                  "); pass --rerun COMMAND, or remove the file");
   }
+}
+
+}  // namespace
+
+void remember_command(const std::string& trace, const std::string& command, int noise) {
+  const nlohmann::json made = {{"command", command},
+                               {"folder", fs::current_path().string()},
+                               {"noise", noise},
+                               {"environment", kept_variables()}};
+  replace_file(trace + std::string(kFile), made.dump(2) + "\n");
+}
+
+std::optional<std::string> remembered_command(const std::string& trace) {
+  const auto text = read_file(trace, [](const nlohmann::json& made) -> std::string {
+    const auto folder = made.at("folder").get<std::string>();
+    if (!fs::is_directory(folder)) {
+      return "";  // the trace was made on another machine, or the folder has gone
+    }
+    std::string line = fmt::format("cd {}", shell_word(folder));
+    for (const auto& [name, value] : made.at("environment").items()) {
+      line += fmt::format(" && export {}={}", name, shell_word(value.get<std::string>()));
+    }
+    return fmt::format("{} && {}", line, made.at("command").get<std::string>());
+  });
+  return text && !text->empty() ? text : std::nullopt;
+}
+
+int remembered_noise(const std::string& trace) {
+  return read_file(trace, [](const nlohmann::json& made) { return made.value("noise", 0); })
+      .value_or(0);
 }
 
 }  // namespace ttrace::cli

@@ -5,6 +5,7 @@
 #include "analysis/cli/run/program_exception.h"
 #include "analysis/cli/run/progress.h"
 #include "trace/base/pattern.h"
+#include "trace/file/attendance.h"
 
 #include <ttrace/error.h>
 
@@ -124,24 +125,47 @@ std::string quote_exception(const std::string& log) {
                      exception->where.empty() ? "" : "\n    at " + exception->where);
 }
 
-struct Failure {
-  std::string cause;
-  // Whether the program ended as if all were well: then it was not asked to trace.
-  bool ended_well = false;
-};
+// What is missing in a program that ended as if all were well. Nothing where it does not tell.
+std::optional<std::string> what_is_missing(const Pass& pass) {
+  if (!fs::exists(pass.trace + "/manifest.json") && !has_claims(pass.trace)) {
+    return "the program never called ttrace.attach (in C++: Session::attach); add TTrace's lines "
+           "to it (docs/python.md, docs/cpp.md), or, if it has them, let its launcher forward the "
+           "TTRACE_* variables";
+  }
+  const auto seen = read_attendance(pass.trace);
+  if (!seen) {
+    return std::nullopt;
+  }
+  if (!seen->first || !seen->last) {
+    return fmt::format(
+        "the program attached, but no `tracer.step({})` ran; begin every iteration "
+        "of the training loop with `tracer.step(iteration)`",
+        seen->awaited);
+  }
+  const std::string ran = *seen->first == *seen->last
+                              ? fmt::format("step {}", *seen->first)
+                              : fmt::format("steps {} to {}", *seen->first, *seen->last);
+  return fmt::format(
+      "the program ran {}, never {}; pass --steps with steps that it runs, or let "
+      "it run longer",
+      ran,
+      seen->awaited);
+}
 
-[[noreturn]] void fail(const Pass& pass, const Failure& failure) {
+std::string cause_of_end(const Pass& pass, int wait_status) {
+  const auto missing = wait_status == 0 ? what_is_missing(pass) : std::nullopt;
+  return missing
+             ? *missing
+             : fmt::format("the program {} before {}", describe_exit(wait_status), pass.awaited);
+}
+
+[[noreturn]] void fail(const Pass& pass, const std::string& cause) {
   std::string text = fmt::format("the {} pass failed: {}{}{}{}",
                                  pass.name,
-                                 failure.cause,
+                                 cause,
                                  quote_exception(pass.log),
                                  quote_failures(pass.trace),
                                  quote_log(pass.log));
-  if (failure.ended_well && !fs::exists(pass.trace + "/manifest.json")) {
-    text +=
-        "\n  the program never attached a ttrace session; did its launcher forward the TTRACE_* "
-        "variables?";
-  }
   if (!pass.remedy.empty()) {
     text += "\n  " + pass.remedy;
   }
@@ -206,22 +230,26 @@ double run_pass(const Pass& pass,
   Program program({.command = pass.command,
                    .environment = pass_environment(pass.variables, pass.command),
                    .log = pass.log});
-  Failure failure;
-  while (failure.cause.empty() && interrupt_signal() == 0) {
+  std::string failure;
+  while (failure.empty() && interrupt_signal() == 0) {
     // Asked before the files are looked at: those of a program that has ended are final.
     const auto status = program.exit_status();
+    if (pass.refused) {
+      failure = pass.refused();
+      if (!failure.empty()) {
+        break;
+      }
+    }
     if (pass.complete()) {
       wait_for_own_end(program);
       break;
     }
     if (!failed_files(pass.trace).empty()) {
-      failure.cause = "the program could not finish the trace";
+      failure = "the program could not finish the trace";
     } else if (status) {
-      failure = {
-          fmt::format("the program {} before the trace was complete", describe_exit(*status)),
-          *status == 0};
+      failure = cause_of_end(pass, *status);
     } else if (elapsed() > limits.timeout) {
-      failure.cause = fmt::format(
+      failure = fmt::format(
           "it took longer than {} (--timeout), so ttrace ended it; its log shows how far it came",
           seconds_text(limits.timeout));
     } else {
@@ -233,7 +261,7 @@ double run_pass(const Pass& pass,
   if (const int signal = interrupt_signal(); signal != 0) {
     throw Interrupted{signal};
   }
-  if (!failure.cause.empty()) {
+  if (!failure.empty()) {
     fail(pass, failure);
   }
   return elapsed();

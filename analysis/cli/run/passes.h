@@ -31,6 +31,9 @@ struct Pass {
   std::string log;
   std::function<bool()> complete;  // whether the files it is run for are there
   std::string remedy;              // added to the message of a failure; may be empty
+  std::string awaited = "the trace was complete";  // when the program may end
+  // Why the pass cannot be used, as soon as that is known; empty: nothing speaks against it.
+  std::function<std::string()> refused = {};
 };
 
 struct PassLimits {

@@ -5,13 +5,13 @@ Each module says by `recognises(chunks)` whether a model is of its kind.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..base.program import Program
+from ..base.refusals import refuse_untraceable
 from . import dtensor, megatron, pipelining, plain
 
 
@@ -22,7 +22,7 @@ def program_of(
     if isinstance(model, Program):
         return model
     chunks = list(model) if isinstance(model, Sequence) else [model]
-    _refuse_flat_parameters(chunks)
+    refuse_untraceable(chunks)
     for kind, make in _KINDS:
         if chunks and kind.recognises(chunks):
             return make(chunks, optimizer, describe, **options)
@@ -30,20 +30,6 @@ def program_of(
         f"ttrace.attach got a {type(model).__name__}; pass a torch.nn.Module, the list of chunks of "
         "a Megatron-core model, or a schedule or stages of torch.distributed.pipelining"
     )
-
-
-def _refuse_flat_parameters(chunks: Sequence[Any]) -> None:
-    # Looked up by name: its module takes a while to load, and a model made of it has loaded it.
-    fsdp = sys.modules.get("torch.distributed.fsdp")
-    wrapper = getattr(fsdp, "FullyShardedDataParallel", None)
-    for chunk in chunks:
-        modules = chunk.modules() if isinstance(chunk, torch.nn.Module) else ()
-        if wrapper is not None and any(isinstance(module, wrapper) for module in modules):
-            raise TypeError(
-                "ttrace.attach got a model in FullyShardedDataParallel (FSDP1), which joins parameters into "
-                "flat ones that no operator reads; wrap it with torch.distributed.fsdp.fully_shard (FSDP2) "
-                "to trace it"
-            )
 
 
 def _of_stages(chunks: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any) -> Program:
