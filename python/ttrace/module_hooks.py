@@ -11,8 +11,10 @@ inner side of those hooks.
 
 from __future__ import annotations
 
+import functools
+import operator
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,12 +23,19 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 
 from .base import quantised, regions
+from .base.arguments import Slots
 from .base.calls import Removable, after_call, aside, before_call, is_compiled_in_place
 from .base.local_part import has_same_bits, instead_of, local_part, settled, with_part
 from .base.program import Program
 from .base.recorder import DimsOf, Recorder
 from .base.trees import map_tensors, tensors_of
 from .base.values import ROOT, Dims, Rows, Site, Untraced
+
+# What a step's notes say of a program whose model calls itself. Passes that replace values read it in the reference's.
+CALLS_ITSELF = (
+    "the model's forward runs within a call of the model, as if a training step were its forward: the inner call is "
+    "compared, and what the outer one takes and returns is not recorded"
+)
 
 _FIELDS = {"output": ("value", "grad"), "input": ("inputs", "input_grads")}
 
@@ -52,6 +61,10 @@ class _Call:
     replaced: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     # Outputs of the modules that it called which a forced pass has replaced, and what they were.
     returned: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    # Of the model itself: records what it was given. Not before it is known that its forward does not call it again.
+    waiting: Callable[[], None] | None = None
+    is_around: bool = False  # of the model itself, whose forward calls it again
+    is_part: bool = False  # called while no other module runs, and not the model itself
 
 
 def _place_of(tensor: torch.Tensor) -> object:
@@ -70,8 +83,10 @@ class ModuleHooks:
         sites: Sequence[Site],
         scopes: Any,
         derive: Callable[[str, str, int, str], None],
+        calls_itself: bool = False,
     ):
         self.calls = 0  # of modules
+        self._calls_itself = calls_itself  # the model, in the reference
         self._program = program
         self._sites = sites
         self._scopes = scopes
@@ -124,6 +139,7 @@ class ModuleHooks:
         inside = self._calls()[-1].site.path if self._calls() else ROOT
         path = name if inside == ROOT else f"{inside}.{name}"
         site = self._regions.setdefault(path, Site(path, torch.nn.Module()))
+        site.module.forward = function
         before, after = aside(self._before(site, looks_inside=False)), aside(self._after(site))
         args, kwargs = before(site.module, args, kwargs) or (args, kwargs)
         try:
@@ -148,26 +164,68 @@ class ModuleHooks:
 
     def _before(self, site: Site, looks_inside: bool) -> Callable[..., Any]:
         def before(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
-            del module
             self.calls += 1
+            calls = self._calls()
+            is_inner = self._program.is_model(module) and any(call.site is site for call in calls)
+            if is_inner:
+                self._recorder.note(CALLS_ITSELF)
+                for call in calls:  # the inner call is the forward that other programs have, too
+                    call.waiting, call.is_around = None, call.is_around or call.site is site
+            elif calls:
+                self._settle(calls[-1])
+            else:
+                self._begin(site, args, kwargs)
             called = self._called(site)
             self._recorder.called(called.path)
-            self._calls().append(_Call(self._scopes.enter(called.path), site, called))
-            if looks_inside:
-                self._calls()[-1].given = (args, kwargs)
+            calls.append(_Call(self._scopes.enter(called.path), site, called))
+            calls[-1].is_part = len(calls) == 1 and not self._program.is_model(module)
+            # What the module's own hooks have converted cannot be replaced any more. On one rank they say nothing of
+            # placements.
+            replaces = self._recorder.replaces_values and self._program.layout.world_size == 1
+            if looks_inside and not replaces:
+                calls[-1].given = (args, kwargs)
                 return None
-            new_args, new_kwargs = self._hand_on(called, "input", (args, kwargs), None)
-            return None if new_args is args and new_kwargs is kwargs else (new_args, new_kwargs)
+            given = (args, kwargs)
+            result = self._give(calls[-1], is_inner, given, None)
+            return None if result is given else result
 
         return before
 
+    def _begin(self, site: Site, args: tuple, kwargs: dict) -> None:
+        """The call of a module while no other one runs. Regions outside of the model are no part of it."""
+        if self._regions.get(site.path) is not site and not self._program.is_model(site.module):
+            self._program.part_called(self._recorder, args, kwargs)
+
+    def _give(self, call: _Call, is_inner: bool, given: Any, inside: Any) -> Any:
+        """Records what a module is given, as `_hand_on` does. What the model itself is given waits for the first
+        module that it calls: if that is the model, its arguments are recorded. A pass that replaces what the model
+        is given cannot wait, and knows from the reference whether the model calls itself."""
+        if not self._program.is_model(call.site.module):
+            return self._hand_on(call.called, "input", given, inside)
+
+        def record() -> Any:
+            self._program.model_called(self._recorder, call.site.module, *given)
+            return self._hand_on(call.called, "input", given, inside)
+
+        must_replace = self._recorder.replaces_values and (is_inner or not self._calls_itself)
+        if must_replace or next(call.site.module.children(), None) is None:
+            return record()
+        call.waiting = record
+        return given
+
+    @staticmethod
+    def _settle(call: _Call) -> None:
+        waiting, call.waiting = call.waiting, None
+        if waiting is not None:
+            waiting()
+
     def _converted(self) -> Callable[..., Any]:
         def converted(module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
-            del module
-            if self._calls():
+            if self._calls() and self._calls()[-1].given is not None:
                 call = self._calls()[-1]
-                self._hand_on(call.called, "input", call.given, (args, kwargs))
-                call.given = None
+                is_inner = sum(1 for other in self._calls() if other.site.module is module) > 1
+                given, call.given = call.given, None
+                self._give(call, is_inner, given, (args, kwargs))
 
         return converted
 
@@ -186,8 +244,13 @@ class ModuleHooks:
                 return None
             call = self._calls()[-1]
             try:
+                self._settle(call)
+                if call.is_part:
+                    self._program.part_returned(output)
                 self._record_fp8(quantised.of_forward(site.module))
-                result = self._hand_on(call.called, "output", output, call.raw, (args, kwargs))
+                result = output
+                if not call.is_around:
+                    result = self._hand_on(call.called, "output", output, call.raw, (args, kwargs))
             finally:
                 self._calls().pop()
                 self._scopes.leave(call.depth)
@@ -198,20 +261,43 @@ class ModuleHooks:
     def _hand_on(self, site: Site, role: str, tree: Any, inside: Any, given: Any = None) -> Any:
         """`inside`: the same tensors on the inner side of the module's own hooks; None if unknown. `given`: of
         outputs, the arguments of the call."""
-        converted = list(tensors_of(inside)) if inside is not None else []
         count = sum(1 for _ in tensors_of(tree))
-        if len(converted) != count:
-            converted = []
-        handed_through = {_place_of(tensor) for tensor in tensors_of(given)} if count > 1 else ()
-        number = slot = -1
+        converted = list(tensors_of(inside)) if inside is not None else []
+        inner = iter(converted if len(converted) == count else [None] * count)
+        handed_through = {_place_of(tensor) for tensor in tensors_of(given)} if count > 1 else set()
+        if role == "output":
+            return self._hand_on_all(site, role, tree, inner, handed_through, lambda number: number)
+        args, kwargs = tree
+        slots = Slots(site.module, args, kwargs)
+
+        def hand_on(argument: int | str, value: Any) -> Any:
+            return self._hand_on_all(site, role, value, inner, set(), functools.partial(slots.of, argument))
+
+        new_args = tuple(hand_on(position, value) for position, value in enumerate(args))
+        new_kwargs = {name: hand_on(name, value) for name, value in kwargs.items()}
+        changed = any(map(operator.is_not, new_args, args))
+        changed = changed or any(new_kwargs[name] is not value for name, value in kwargs.items())
+        return (new_args, new_kwargs) if changed else tree
+
+    def _hand_on_all(
+        self,
+        site: Site,
+        role: str,
+        tree: Any,
+        inside: Iterator[torch.Tensor | None],
+        handed_through: set[object],
+        slot_of: Callable[[int], int],
+    ) -> Any:
+        """`inside`: as long as the tensors. `slot_of`: by the number of what is traced."""
+        number = -1
 
         def visit(tensor: torch.Tensor) -> torch.Tensor:
-            nonlocal number, slot
-            number += 1
+            nonlocal number
+            inner = next(inside)
             if not is_traced(tensor):
                 return tensor
-            slot += 1
-            inner = converted[number] if converted else None
+            number += 1
+            slot = slot_of(number)
             # Next to what a module computes, it may hand on what it got, the same tensor or a view: whether
             # such a tensor's gradient has a part of other modules, no two programs agree on. Its values, they do:
             # where one program hands it on, another one may redistribute it.

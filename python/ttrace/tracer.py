@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from .base.sources import sources_of
 from .base.trees import tensors_of
 from .base.unseen import unseen
 from .base.values import Gradient, OptimizerState, Parameter, whole
-from .module_hooks import ModuleHooks
+from .module_hooks import CALLS_ITSELF, ModuleHooks
 from .programs.expert_choices import choose_unseen
 
 
@@ -212,6 +213,9 @@ class Tracer:
             self._scalars.add(name)
             self._step.scalar(name, float(value))
 
+    def note(self, sentence: str) -> None:
+        self._step.note(sentence)
+
     def called(self, path: str) -> None:
         """Notes which line of the program calls this module, or function, first."""
         if self._step is not None and path not in self._called:
@@ -294,7 +298,7 @@ class Tracer:
             program.refresh_masters()
         if not self._derives:
             self._forget(parameters)
-        self._hooks = ModuleHooks(program, sites, torch.classes.ttrace.Scopes(), self.derive)
+        self._hooks = ModuleHooks(program, sites, torch.classes.ttrace.Scopes(), self.derive, _calls_itself())
         program.watch(self)
 
     def _undeclared(self, annotations: str | Path | None) -> dict[str, str]:
@@ -379,6 +383,14 @@ def _derivations(parameters: Sequence[Parameter]) -> Iterator[tuple[str, str, in
         if dims is not None:
             yield parameter.path, "value", 0, dims.value
             yield parameter.path, "grad", 0, dims.grad or dims.value
+
+
+def _calls_itself() -> bool:
+    """Whether the reference's model calls itself, as far as this pass needs to know."""
+    reference = os.environ.get("TTRACE_REFERENCE", "")
+    if os.environ.get("TTRACE_PASS") != "forced" or not reference:
+        return False
+    return CALLS_ITSELF in torch.classes.ttrace.StoredTrace(reference, False).notes()
 
 
 def _versions() -> dict[str, str]:

@@ -8,7 +8,7 @@ tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -54,6 +54,26 @@ def after_call(module: nn.Module, hook: After, always: bool = False) -> Removabl
     if is_compiled_in_place(module):
         return _AroundCompiled(module, after=aside(hook), always=always)
     return module.register_forward_hook(aside(hook), with_kwargs=True, always_call=always)
+
+
+def before_outermost_call(module: nn.Module, hook: Callable[[tuple, dict], None]) -> Iterator[Removable]:
+    """`hook` gets the arguments of every call of the module that is not within another call of the same. Lightning
+    lets DDP call a training step in place of the forward, which then calls the forward."""
+    depth = 0
+
+    def begins(module: nn.Module, args: tuple, kwargs: dict) -> None:
+        nonlocal depth
+        del module
+        depth += 1
+        if depth == 1:
+            hook(args, kwargs)
+
+    def ends(*unused: Any) -> None:
+        nonlocal depth
+        depth -= 1
+
+    yield before_call(module, begins)
+    yield after_call(module, ends, always=True)
 
 
 class Replaced:

@@ -23,6 +23,12 @@ def canonical(name: str) -> str:
     return ".".join(_FORBIDDEN.sub("_", part) for part in parts)
 
 
+def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+    """What wrappers that insert a part of a name stand for."""
+    inner = next((module._modules[name] for name in _INSERTED if name in module._modules), None)
+    return module if inner is None else unwrapped(inner)
+
+
 def traced_modules(root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
     """Canonical paths and modules below `root`, which itself has the empty path.
 

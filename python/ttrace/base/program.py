@@ -9,7 +9,8 @@ layout, and finds the moments at which gradients and parameters are final.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 
@@ -77,6 +78,20 @@ class Program(ABC):
 
         They exist while a step is traced, outside of the hooks on modules.
         """
+
+    def is_model(self, module: torch.nn.Module) -> bool:
+        """Whether a call of this module, one of the sites, is a forward of the whole model."""
+        del module
+        return False
+
+    def model_called(self, recorder: Recorder, model: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> None:
+        """The model itself was called. Where its forward calls it again, this is about the inner call alone."""
+
+    def part_called(self, recorder: Recorder, args: tuple, kwargs: Mapping[str, Any]) -> None:
+        """A module, other than the model itself, is called while no traced module runs."""
+
+    def part_returned(self, output: Any) -> None:
+        """What the module returns that `part_called` was told of."""
 
     def refresh_masters(self) -> None:
         """The parameters were changed in place: the optimizer must copy its masters again."""

@@ -40,6 +40,9 @@ class Recorder(Protocol):
     def loss(self, per_token: torch.Tensor) -> None:
         """Records the loss of the current micro-batch, before any averaging."""
 
+    def note(self, sentence: str) -> None:
+        """The report says this of the step, once."""
+
     def called(self, path: str) -> None:
         """The program calls this module, or function, now; its line goes into the trace."""
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from ..base.calls import Removable, after_call, before_call
+from ..base.calls import Removable, after_call, before_outermost_call
 from ..base.loss_scale import loss_scale_of
 from ..base.names import traced_modules
 from ..base.program import Program
@@ -201,7 +201,7 @@ class MegatronProgram(Program):
 
     def hook_models(self, recorder: Recorder) -> Iterator[Removable]:
         for chunk in self.chunks:
-            yield before_call(chunk.model, self._forward_begins(recorder, chunk))
+            yield from before_outermost_call(chunk.model, self._forward_begins(recorder, chunk))
             yield after_call(chunk.model, self._forward_ends(recorder, chunk))
             for name, module in traced_modules(chunk.model):
                 rows = self._experts.get(chunk.path_of(name).rpartition(".")[0])
@@ -245,8 +245,7 @@ class MegatronProgram(Program):
             chunk.config.finalize_model_grads_func = finalized
 
     def _forward_begins(self, recorder: Recorder, chunk: Chunk) -> Callable[..., None]:
-        def begins(module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
-            del module
+        def begins(args: tuple, kwargs: dict) -> None:
             if not torch.is_grad_enabled():
                 return
             dp = self.layout.size("dp")

@@ -13,12 +13,12 @@ A schedule also shows the losses that it computes, one for each micro-batch. Sta
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from ..base.calls import Removable, Replaced, after_call, before_call
+from ..base.calls import Removable, Replaced, after_call, before_outermost_call
 from ..base.optimizers import Optimizers
 from ..base.program import Program
 from ..base.recorder import Recorder
@@ -122,9 +122,15 @@ class PipeliningProgram(Program):
         for stage, program in zip(self.stages, self.programs):
             for name in _OF_CHUNKS:
                 yield Replaced(stage, name, self._of_chunk(recorder, stage, program, getattr(stage, name)))
-            yield before_call(stage.submod, self._begins(recorder, stage, program))
+            yield from before_outermost_call(stage.submod, self._begins(recorder, stage, program))
             yield after_call(stage.submod, self._ends(recorder, stage))
             yield from program.watch_choices(recorder)
+
+    def is_model(self, module: torch.nn.Module) -> bool:
+        return any(program.is_model(module) for program in self.programs)
+
+    def model_called(self, recorder: Recorder, model: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> None:
+        self.programs[self._owner[id(model)]].model_called(recorder, model, args, kwargs)
 
     def _of_chunk(self, recorder: Recorder, stage: Any, program: PlainProgram, own: Any) -> Any:
         """A schedule's numbers of chunks are those of micro-batches, in whichever order it runs them. Gradients
@@ -143,8 +149,7 @@ class PipeliningProgram(Program):
             program.step_begins(recorder)
 
     def _begins(self, recorder: Recorder, stage: Any, program: PlainProgram) -> Any:
-        def begins(module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
-            del module
+        def begins(args: tuple, kwargs: dict) -> None:
             # A run without a number of micro-batches only finds out shapes.
             if not torch.is_grad_enabled() or not stage.chunks:
                 return

@@ -1,7 +1,9 @@
 """Programs of plain torch: one module on one device, or in DistributedDataParallel.
 
-Every forward of the model begins a micro-batch. With DDP the forwards of all ranks with the same number are
-one micro-batch of the reference, whose samples the ranks share. An activation is cut along `batch_dim` if it
+Every forward of the model begins a micro-batch; a forward within a forward is no other one. If a program calls
+modules of the model and never the model itself, the first call of a step begins one, and so does the first
+after a backward. With DDP the forwards of all ranks with the same number are one micro-batch of the reference,
+whose samples the ranks share. An activation is cut along `batch_dim` if it
 has as many elements there as the model's first argument has samples, or samples x positions: rank r has the
 r-th part. Activations of other sizes (a table of positions) are whole. Where the ranks' tensors contradict
 that, their values decide. The loss is assumed to be a mean over samples, so that the reference's gradients
@@ -31,7 +33,7 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from ..base.calls import Removable, after_call, aside, before_call
+from ..base.calls import Removable, after_call, aside, before_call, before_outermost_call
 from ..base.compiled import is_compiled, original
 from ..base.layout import Layout
 from ..base.local_part import local_part
@@ -112,6 +114,7 @@ class PlainProgram(Program):
         self.layout = Layout()
         self.accumulated = 1  # gradients are divided by this number of micro-batches only at the end
         self._forwards = 0
+        self._parts: _Parts | None = None  # of the model, that began the current micro-batch
         self._batches: set[int] = set()  # sizes that a dimension of samples may have
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             self.layout.rank = torch.distributed.get_rank()
@@ -268,11 +271,10 @@ class PlainProgram(Program):
     def hook_models(self, recorder: Recorder) -> Iterator[Removable]:
         yield from self._gradients.hooks()
 
-        def begins(module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
-            del module
+        def begins(args: tuple, kwargs: dict) -> None:
             self.forward_begins(recorder, args, kwargs)
 
-        yield before_call(self._called, begins)
+        yield from before_outermost_call(self._called, begins)
         yield from self.watch_choices(recorder)
 
     def watch_choices(self, recorder: Recorder) -> Iterator[Removable]:
@@ -302,17 +304,50 @@ class PlainProgram(Program):
     def step_begins(self, recorder: Recorder) -> None:
         del recorder
         self._forwards = 0
+        self._parts = None
+
+    def _evaluates(self) -> bool:
+        return bool(self.optimizers) and not torch.is_grad_enabled()
 
     def forward_begins(self, recorder: Recorder, args: tuple, kwargs: Mapping) -> None:
-        if self.optimizers and not torch.is_grad_enabled():
+        if self._evaluates():
             return
+        parts, self._parts = self._parts, None
+        if parts is None or parts.went_back:
+            self._next_microbatch(recorder)
+        self._note_samples(args, kwargs)
+
+    def _next_microbatch(self, recorder: Recorder) -> None:
         self.of_microbatch(recorder, self._forwards)
         self._forwards += 1
+
+    def _note_samples(self, args: tuple, kwargs: Mapping) -> None:
         first = next(tensors_of((args, kwargs)), None)
         if first is not None and first.dim() > self.batch_dim:
             sizes = local_part(first).shape[self.batch_dim :]
             self._batches = {sizes[0], sizes[0] * sizes[1]} if len(sizes) > 1 else {sizes[0]}
-        record_data(recorder, self.model, args, kwargs)
+
+    def is_model(self, module: torch.nn.Module) -> bool:
+        return module is self._called
+
+    def model_called(self, recorder: Recorder, model: torch.nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> None:
+        del model
+        if recorder.in_microbatch and not self._evaluates():
+            self._note_samples(args, kwargs)
+            record_data(recorder, self.model, args, kwargs)
+
+    def part_called(self, recorder: Recorder, args: tuple, kwargs: Mapping[str, Any]) -> None:
+        is_recomputed = torch._C._current_graph_task_id() != -1
+        belongs = self._forwards > 0 and (self._parts is None or not self._parts.went_back)
+        if self._evaluates() or is_recomputed or belongs:
+            return
+        self._next_microbatch(recorder)
+        self._parts = _Parts()
+        self._note_samples(args, kwargs)
+
+    def part_returned(self, output: Any) -> None:
+        if self._parts is not None:
+            self._parts.wait_for_backward(output)
 
     def of_microbatch(self, recorder: Recorder, number: int) -> None:
         """What runs from now on belongs to this micro-batch, as does the next forward."""
@@ -342,6 +377,23 @@ class PlainProgram(Program):
             state.get("exp_avg"),
             state.get("exp_avg_sq"),
         )
+
+
+class _Parts:
+    """Calls of a model's modules that began a micro-batch, because the program does not call the model itself. The
+    first one after their backward begins the next."""
+
+    def __init__(self) -> None:
+        self.went_back = False
+
+    def wait_for_backward(self, output: Any) -> None:
+        for tensor in tensors_of(output):
+            if tensor.requires_grad and torch.is_grad_enabled():
+                tensor.register_hook(self._goes_back)
+
+    def _goes_back(self, gradient: torch.Tensor) -> None:
+        del gradient
+        self.went_back = True
 
 
 class GradientsOfStep:
