@@ -3,6 +3,7 @@
 #include "analysis/align/matching.h"
 #include "analysis/infer/infer.h"
 #include "trace/merge/merge.h"
+#include "trace/merge/summed_gradients.h"
 
 #include <ttrace/dims.h>
 #include <ttrace/error.h>
@@ -10,6 +11,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <ranges>
@@ -196,6 +198,21 @@ class Settler {
   std::map<TensorId, std::string> dims_;    // that are used
 };
 
+std::vector<SettledClass> summed_later(Trace& candidate) {
+  std::vector<SettledClass> settled;
+  for (const SummedGradient& gradient : place_summed_gradients(candidate)) {
+    const PlacementClass tensors = placement_class(gradient.id);
+    auto found = std::ranges::find_if(settled, [&](const SettledClass& other) {
+      return other.tensors == tensors && other.dims == gradient.axes;
+    });
+    if (found == settled.end()) {
+      found = settled.insert(found, {tensors, Settlement::kSummed, gradient.axes});
+    }
+    ++found->members;
+  }
+  return settled;
+}
+
 }  // namespace
 
 std::string SettledClass::sentence() const {
@@ -210,6 +227,13 @@ std::string SettledClass::sentence() const {
                          what,
                          dims,
                          members);
+    case Settlement::kSummed:
+      return fmt::format(
+          "{}: nobody declares where it lies; its values are addends of a sum over {}, which the "
+          "program adds up after backward: its main gradients are that sum ({} tensors)",
+          what,
+          dims,
+          members);
     case Settlement::kQuestion:
       return fmt::format(
           "{}: nobody declares where it lies; its values are addends of a sum, \"{}\" ({} "
@@ -231,8 +255,13 @@ std::vector<SettledClass> settle_placements(const Trace& reference,
                                             Trace& candidate,
                                             int threads,
                                             const IsSummedLater& is_summed_later) {
-  return has_undeclared(candidate) ? Settler(reference, candidate, is_summed_later).run(threads)
-                                   : std::vector<SettledClass>();
+  if (!has_undeclared(candidate)) {
+    return {};
+  }
+  std::vector<SettledClass> settled = summed_later(candidate);
+  std::ranges::move(Settler(reference, candidate, is_summed_later).run(threads),
+                    std::back_inserter(settled));
+  return settled;
 }
 
 }  // namespace ttrace

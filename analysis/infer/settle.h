@@ -4,8 +4,9 @@
 // Where the ranks' tensors contradict it, by their sizes or as copies that differ, the values
 // decide (infer.h). All undeclared tensors of a class vote, over layers, micro-batches and steps. A
 // cut or a copy that explains all of them is used, and listed. A partial sum is not, unless the
-// guess is one over the same axes, because that is what a missing reduction looks like: it stays a
-// finding, and the user is asked.
+// guess is one over the same axes, or the candidate's main gradients are that sum
+// (summed_gradients.h), because that is what a missing reduction looks like: it stays a finding, and
+// the user is asked.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -22,6 +23,7 @@ namespace ttrace {
 
 enum class Settlement {
   kUsed,         // it lies as `dims` say
+  kSummed,       // the ranks hold addends over the axes `dims`, as the main gradients show
   kQuestion,     // the ranks hold addends: as `dims` say, or a reduction is missing
   kUnexplained,  // no placement explains all tensors of the class
 };
@@ -29,7 +31,7 @@ enum class Settlement {
 struct SettledClass {
   PlacementClass tensors;
   Settlement settlement = Settlement::kUnexplained;
-  std::string dims;         // empty where nothing explains the class
+  std::string dims;         // empty where nothing explains the class; of kSummed the axes
   std::size_t members = 0;  // tensors that contradicted the guess
 
   // A sentence for the report.
