@@ -13,12 +13,14 @@
 #include "analysis/bounds/ledger.h"
 #include "analysis/bounds/noise.h"
 #include "analysis/causes/roots.h"
+#include "analysis/checks/broken_ties.h"
 #include "analysis/checks/edge_check.h"
 #include "analysis/checks/exact_check.h"
 #include "analysis/checks/excuses.h"
 #include "analysis/checks/golden_check.h"
 #include "analysis/checks/judge.h"
 #include "analysis/checks/one_sided.h"
+#include "analysis/checks/own_modules.h"
 #include "analysis/checks/summary_checks.h"
 #include "analysis/findings/notes.h"
 #include "analysis/findings/wording.h"
@@ -34,6 +36,7 @@
 #include <algorithm>
 #include <functional>
 #include <future>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -198,6 +201,7 @@ void note_permissions(Report& report) {
                       is_candidate ? "reference" : "candidate"));
     }
   }
+  std::ranges::move(notes_on_own_modules(report.tensors), std::back_inserter(report.notes));
   if (const auto tensors = count(Excuse::kDeclared); tensors > 0) {
     const Names has = side_with_more(report);
     report.notes.push_back(fmt::format("{}: the rename map allows {} to be missing in the {}",
@@ -346,6 +350,7 @@ void add_excuses(std::span<const Match> matches, const DiffOptions& options, Rep
          of(report.reference, Status::kMissingInReference);
        },
        [&] { add(declared(report)); },
+       [&] { add(of_own_modules(matches, tensors)); },
        [&] {
          add(one_sided(matches,
                        tensors,
@@ -448,6 +453,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
                      .shuffle = options.shuffle});
   const std::vector<Task> tasks = plan(matches, judge, options, report);
   report.tensors = judge_all(judge, tasks, options);
+  explain_ties(reference.directory(), candidate.directory(), report.tensors);
   connect(reference, candidate, matches, options, report);
   return report;
 }
