@@ -49,7 +49,11 @@ void note_harmless_scales(Report& report) {
 
 void note_one_sided(Report& report) {
   const auto count = std::ranges::count_if(
-      report.tensors, [](const TensorVerdict& tensor) { return tensor.has(Excuse::kOneSided); });
+      report.tensors, [](const TensorVerdict& tensor) {
+        return std::ranges::any_of(tensor.excuses, [](const Excused& excused) {
+          return excused.excuse == Excuse::kOneSided && excused.sentence.empty();
+        });
+      });
   if (count > 0) {
     report.notes.push_back(
         fmt::format("{} that only one side recorded {} not judged: on the other side the value is "
@@ -57,6 +61,22 @@ void note_one_sided(Report& report) {
                     counted(count, "gradient"),
                     count == 1 ? "is" : "are"));
   }
+}
+
+void note_gradient_choices(std::span<const GradientChoice> choices, Report& report) {
+  if (choices.empty()) {
+    return;
+  }
+  const auto [least, most] = std::ranges::minmax(choices, {}, &GradientChoice::factor);
+  report.notes.push_back(fmt::format(
+      "candidate: all gradients of {} are {} times the reference's, and its main gradients agree "
+      "with the reference's: the programs divide at different places, one at the loss and the "
+      "other at the main gradients. TTrace compares the gradients without this factor",
+      choices.size() == 1 ? "a micro-batch"
+                          : fmt::format("{} of a rank", counted(choices.size(), "micro-batch")),
+      least.factor == most.factor
+          ? short_number(least.factor)
+          : fmt::format("{} to {}", short_number(least.factor), short_number(most.factor))));
 }
 
 }  // namespace ttrace

@@ -4,6 +4,9 @@
 #pragma once
 
 #include "analysis/findings/report.h"
+#include "trace/merge/gradient_choice.h"
+
+#include <span>
 
 namespace ttrace {
 
@@ -15,5 +18,7 @@ void note_weak_operators(Report& report);
 void note_harmless_scales(Report& report);
 // Gradients that only one side has, and needs.
 void note_one_sided(Report& report);
+// Factors that were taken out of gradients, because the programs divide at other places.
+void note_gradient_choices(std::span<const GradientChoice> choices, Report& report);
 
 }  // namespace ttrace

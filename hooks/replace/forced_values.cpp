@@ -1,6 +1,8 @@
 #include "hooks/replace/forced_values.h"
 
 #include "hooks/replace/overlay.h"
+#include "trace/merge/gradient_choice.h"
+#include "trace/merge/summed_gradients.h"
 
 #include <span>
 
@@ -19,10 +21,20 @@ bool holds_all_rows(const MergeResult& candidate, const Placement& placement) {
   return difference(normalised(std::move(wanted)), candidate.held->rows).empty();
 }
 
+// Settles what nobody declared as the comparison does.
+Trace opened(const std::string& candidate, const std::string& reference) {
+  Trace trace = Trace::open(candidate);
+  place_summed_gradients(trace);
+  if (!reference.empty()) {
+    settle_gradient_choices(Trace::open(reference), trace);
+  }
+  return trace;
+}
+
 }  // namespace
 
-ForcedValues::ForcedValues(const std::string& candidate)
-    : trace_(Trace::open(candidate)), shards_(trace_) {}
+ForcedValues::ForcedValues(const std::string& candidate, const std::string& reference)
+    : trace_(opened(candidate, reference)), shards_(trace_) {}
 
 std::optional<std::vector<std::byte>> ForcedValues::value(const TensorId& id,
                                                           const Placement& placement,

@@ -16,8 +16,9 @@ namespace ttrace {
 
 class ForcedValues : public GivenValues {
  public:
-  // Throws FormatError if the trace cannot be read.
-  explicit ForcedValues(const std::string& candidate);
+  // `reference`: the trace that the candidate is compared with; empty: none. Throws FormatError if
+  // a trace cannot be read.
+  ForcedValues(const std::string& candidate, const std::string& reference);
 
   // Returns nothing if the candidate does not have the tensor, has it in another shape, or if it
   // does not hold floating-point numbers.

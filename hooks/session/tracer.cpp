@@ -171,7 +171,7 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
 
 std::unique_ptr<const GivenValues> Tracer::given_values() const {
   if (environment_.pass == Pass::kForced) {
-    return std::make_unique<ForcedValues>(environment_.candidate);
+    return std::make_unique<ForcedValues>(environment_.candidate, environment_.reference);
   }
   if (environment_.dyadic) {
     const bool follows = environment_.pass == Pass::kCandidate;

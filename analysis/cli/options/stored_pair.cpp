@@ -6,10 +6,12 @@
 #include "analysis/cli/run/progress.h"
 #include "analysis/cli/run/run_directory.h"
 #include "analysis/cli/run/temporary_folder.h"
+#include "analysis/findings/notes.h"
 #include "analysis/infer/settle.h"
 #include "analysis/rename/rename.h"
 #include "trace/file/manifest.h"
 #include "trace/file/trace_reader.h"
+#include "trace/merge/gradient_choice.h"
 #include "trace/merge/routing.h"
 
 #include <ttrace/error.h>
@@ -78,10 +80,12 @@ Report compare(const std::string& reference,
   const Trace right = open(reference);
   Trace placed = open(candidate);
   const std::vector<SettledClass> settled = settle_placements(right, placed, options.threads);
+  const std::vector<GradientChoice> choices = settle_gradient_choices(right, placed);
   Report report = diff(right, placed, options);
   for (const SettledClass& tensors : settled) {
     report.inferred.push_back(tensors.sentence());
   }
+  note_gradient_choices(choices, report);
   progress.clear();
   warn(report.warnings);
   return report;
