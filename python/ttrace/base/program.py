@@ -31,6 +31,10 @@ class Program(ABC):
     @abstractmethod
     def parameters(self) -> list[Parameter]: ...
 
+    def ties(self) -> dict[str, str]:
+        """The path of a parameter in `parameters`, by each of the further names that it has."""
+        return {}
+
     @abstractmethod
     def sites(self) -> list[Site]: ...
 

@@ -84,6 +84,9 @@ class PipeliningProgram(Program):
     def parameters(self) -> list[Parameter]:
         return [parameter for program in self.programs for parameter in program.parameters()]
 
+    def ties(self) -> dict[str, str]:
+        return {path: first for program in self.programs for path, first in program.ties().items()}
+
     def sites(self) -> list[Site]:
         sites = []
         for number, program in enumerate(self.programs):
