@@ -180,7 +180,7 @@ std::int64_t Capture::scope_local(
     leaves_.commit();
     const Spot spot{kind, path, slot, forward_run()};
     if (!in_microbatch() ||
-        (kind != Kind::kOutput && producers_.join(spot, local, nullptr, current_microbatch()))) {
+        (kind == Kind::kInput && producers_.join(spot, local, nullptr, current_microbatch()))) {
       return;
     }
     GradientSlotPtr gradient;
@@ -209,7 +209,8 @@ at::Tensor Capture::record_local(const Spot& spot,
     own = snapshot(local).take();
     result = replaced_tensor(local, replacement_.of(id, *own, {.microbatch = microbatch.get()}));
   }
-  gradients_.expect(gradient, id, is_output ? Kind::kGradOutput : Kind::kGradInput);
+  gradients_.expect(
+      gradient, id, spot.kind == Kind::kInput ? Kind::kGradInput : Kind::kGradOutput);
   if (is_output) {
     settle_sums(id, spot.path, local, {});
     if (readable) {

@@ -147,6 +147,22 @@ void register_scopes(torch::Library& library) {
       .def("output_rows", pass_rows_to(&Scope::out, &Scope::out))
       .def("input_local", record_local(&Scope::in_local))
       .def("output_local", record_local(&Scope::out_local))
+      .def("loss_local",
+           [](const intrusive_ptr<ScopesObject>&,
+              const at::Tensor& local,
+              std::int64_t slot,
+              bool has_gradient) {
+             at::Tensor value = local;
+             Capture* const capture = active_capture();
+             const std::int64_t gradient =
+                 capture == nullptr ? kNoLocalGradient
+                                    : capture->scope_local(Kind::kLoss,
+                                                           "loss",
+                                                           static_cast<int>(slot),
+                                                           value,
+                                                           has_gradient);
+             return std::tuple(value, gradient);
+           })
       .def("local_gradient",
            [](const intrusive_ptr<ScopesObject>&,
               std::int64_t expected,

@@ -37,7 +37,7 @@ CALLS_ITSELF = (
     "compared, and what the outer one takes and returns is not recorded"
 )
 
-_FIELDS = {"output": ("value", "grad"), "input": ("inputs", "input_grads")}
+_FIELDS = {"output": ("value", "grad"), "input": ("inputs", "input_grads"), "loss": ("value", "grad")}
 
 
 def is_traced(tensor: torch.Tensor) -> bool:
@@ -149,6 +149,10 @@ class ModuleHooks:
             raise
         changed = after(site.module, args, kwargs, output)
         return output if changed is None else changed
+
+    def loss(self, losses: DTensor, parts: torch.Tensor) -> None:
+        """Records the loss of the current micro-batch. `parts`: as `settled` leaves it."""
+        self._record_local("loss", "loss", 0, losses, parts)
 
     def _calls(self) -> list[_Call]:
         if not hasattr(self._open, "calls"):
@@ -416,7 +420,7 @@ class ModuleHooks:
             part = local_part(wrapped)
             return part.permute(order) if order else part
 
-        record = self._scopes.input_local if role == "input" else self._scopes.output_local
+        record = getattr(self._scopes, f"{role}_local")
         has_gradient = tensor.requires_grad and torch.is_grad_enabled()
         own = part_of(parts)
         value, expected = record(own, slot, has_gradient)

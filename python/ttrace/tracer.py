@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from ._library import library_path
 from .base import compiled, operator_sites, quantised
 from .base.call_site import call_site
 from .base.calls import aside
-from .base.local_part import local_part
+from .base.local_part import is_wrapped, local_part, settled
 from .base.program import Program
 from .base.recorder import DimsOf
 from .base.sources import sources_of
+from .base.ties import refuse_broken_ties, write_ties
 from .base.trees import tensors_of
 from .base.unseen import unseen
 from .base.values import Gradient, OptimizerState, Parameter, whole
@@ -188,8 +190,15 @@ class Tracer:
         with unseen(), torch.no_grad():
             if per_token.dim() == 0:  # one number, to which other ranks may add theirs
                 per_token = self._program.addend_of_loss(local_part(per_token.detach()).reshape(1))
-        self._place_data("loss", "value", per_token)
-        microbatch.loss(per_token)
+            parts = settled(per_token)
+        self._place_data("loss", "value", parts)
+        if is_wrapped(per_token):
+            raise TypeError(f"loss got a {type(per_token).__name__}, whose elements lie in other tensors; pass a plain one")
+        if isinstance(per_token, DTensor):
+            microbatch.resume()
+            self._hooks.loss(per_token, parts)
+        else:
+            microbatch.loss(per_token)
 
     def sent(self, path: str, tensor: torch.Tensor, slot: int = 0) -> None:
         if self._current is not None:
@@ -254,6 +263,7 @@ class Tracer:
     def _attach(self, program: Program, annotations: str | Path | None, untraced: Sequence[str]) -> None:
         description = program.description()
         parameters = program.parameters()
+        _refuse_unreadable(parameters)
         sites = program.sites()
         layout = program.layout
         opaque = {site.path: site.module for site in sites if compiled.hides_modules(site.module)}
@@ -291,6 +301,7 @@ class Tracer:
             [site.path for site in sites],
         )
         self._quantised = [entry for entry in parameters if quantised.is_quantised(entry.object)]
+        _look_at_ties(program, parameters)
         if self._session.load_parameters():
             with torch.no_grad():
                 for entry in self._quantised:
@@ -383,6 +394,25 @@ def _derivations(parameters: Sequence[Parameter]) -> Iterator[tuple[str, str, in
         if dims is not None:
             yield parameter.path, "value", 0, dims.value
             yield parameter.path, "grad", 0, dims.grad or dims.value
+
+
+def _refuse_unreadable(parameters: Sequence[Parameter]) -> None:
+    for entry in parameters:
+        if is_wrapped(entry.tensor):
+            raise TypeError(
+                f"ttrace.attach cannot read the parameter {entry.path}, a {type(entry.tensor).__name__}, whose elements "
+                "lie in other tensors; give the class a method dequantize() that returns them as a plain tensor, or "
+                "convert the model after the comparison"
+            )
+
+
+def _look_at_ties(program: Program, parameters: Sequence[Parameter]) -> None:
+    """Writes those of this program, and refuses one that has broken the reference's."""
+    asked = os.environ.get
+    if asked("TTRACE_PASS") in ("reference", "candidate") and program.layout.rank == 0 and not asked("TTRACE_COUNT"):
+        write_ties(asked("TTRACE_DIR", ""), program.ties())
+    if asked("TTRACE_REFERENCE") and asked("TTRACE_START", "reference") == "reference":
+        refuse_broken_ties(asked("TTRACE_REFERENCE", ""), [parameter.path for parameter in parameters])
 
 
 def _calls_itself() -> bool:

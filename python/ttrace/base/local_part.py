@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor, Partial, Replicate
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .quantised import dequantised, is_quantised
 from .unseen import unseen
@@ -26,7 +27,25 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
         # Waiting is no change: selective checkpointing, which keeps the tensor, would refuse a later version of it.
         with unseen(), torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, True):
             local = local.wait()
-    return dequantised(local) if is_quantised(local) else local
+    return unwrapped(dequantised(local) if is_quantised(local) else local)
+
+
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in which a subclass keeps its elements, in their type and shape, such as a weight of torchao that is
+    cast to FP8 when it is gathered. Others as they are: is_wrapped() says which cannot be read."""
+    while is_wrapped(tensor) and is_traceable_wrapper_subclass(tensor):
+        names, _ = tensor.__tensor_flatten__()
+        inner = [getattr(tensor, name) for name in names]
+        if len(inner) != 1 or inner[0].shape != tensor.shape or inner[0].dtype != tensor.dtype:
+            break
+        tensor = inner[0]
+    return tensor
+
+
+def is_wrapped(tensor: torch.Tensor) -> bool:
+    """Whether its elements are those of other tensors."""
+    is_known = isinstance(tensor, (DTensor, AsyncCollectiveTensor))
+    return not is_known and torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python)
 
 
 def has_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ..base.layout import Layout
-from ..base.local_part import local_part
+from ..base.local_part import local_part, unwrapped
 from ..base.names import canonical
 from ..base.recorder import Recorder
 from ..base.unseen import unseen
@@ -186,8 +186,8 @@ class DTensorProgram(PlainProgram):
 
     def _parameter(self, path: str, parameter: torch.nn.Parameter) -> Parameter:
         if not isinstance(parameter, DTensor):
-            return Parameter(path, parameter, self.parameter_dims(parameter), parameter)
-        local = parameter._local_tensor
+            return Parameter(path, unwrapped(parameter), self.parameter_dims(parameter), parameter)
+        local = local_part(parameter)
         names = axis_names(parameter.device_mesh, self._unnamed)
         cuts, partial = cuts_of(parameter, names)
         blocks = blocks_of(parameter, names)

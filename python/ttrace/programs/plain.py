@@ -36,13 +36,14 @@ from torch.nn.parallel import DistributedDataParallel
 from ..base.calls import Removable, after_call, aside, before_call, before_outermost_call
 from ..base.compiled import is_compiled, original
 from ..base.layout import Layout
-from ..base.local_part import local_part
+from ..base.local_part import local_part, unwrapped
 from ..base.loss_scale import loss_scale_of
 from ..base.names import canonical, traced_modules
 from ..base.optimizers import Optimizers, before_clipping
 from ..base.program import Program
 from ..base.quantised import readable
 from ..base.recorder import Recorder
+from ..base.ties import ties_in
 from ..base.trees import tensors_of
 from ..base.unseen import unseen
 from ..base.values import (
@@ -180,9 +181,12 @@ class PlainProgram(Program):
 
     def parameters(self) -> list[Parameter]:
         return [
-            Parameter(canonical(name), readable(parameter), self.parameter_dims(parameter), parameter)
+            Parameter(canonical(name), unwrapped(readable(parameter)), self.parameter_dims(parameter), parameter)
             for name, parameter in self.model.named_parameters()
         ]
+
+    def ties(self) -> dict[str, str]:
+        return ties_in(self.model)
 
     def parameter_dims(self, parameter: torch.Tensor) -> Dims | None:
         """Tensor-parallel layers say by attributes of the parameter how it is cut; else it is whole. In a
