@@ -23,6 +23,7 @@ from include_graph import Arrow, Graph
 # Each room and those directly below it. A room may use its own files, these rooms, and all that they may
 # use. "include" stands for the public headers. The link lines of the CMakeLists.txt name the same arrows.
 BELOW = {
+    "trace/samples": "trace/merge",
     "trace/merge": "trace/file",
     "trace/file": "trace/place",
     "trace/place": "trace/base",
@@ -31,7 +32,7 @@ BELOW = {
     "trace/base": "",
     "hooks/session": "hooks/capture",
     "hooks/capture": "hooks/replace hooks/nudge hooks/write",
-    "hooks/replace": "hooks/base trace/merge",
+    "hooks/replace": "hooks/base trace/samples",
     "hooks/nudge": "hooks/device",
     "hooks/write": "hooks/base trace/merge",
     "hooks/device": "hooks/base hooks/device/cuda",
@@ -53,7 +54,7 @@ BELOW = {
     "analysis/zoom": "analysis/align",
     "analysis/align": "analysis/findings",
     "analysis/reports": "analysis/findings",
-    "analysis/findings": "trace/merge trace/sums",
+    "analysis/findings": "trace/samples trace/sums",
     "reference": "include",
     "examples/megatron_mini/program": "examples/megatron_mini/faults",
     "examples/megatron_mini/faults": "examples/megatron_mini",

@@ -240,7 +240,14 @@ Report described(const Trace& reference, const Trace& candidate, const DiffOptio
   add_notes("reference", reference, report.notes);
   add_notes("candidate", candidate, report.notes);
   report.not_seen = stated_not_seen(reference, candidate);
-  report.is_dyadic = has_dyadic_inputs(reference);
+  if (options.samples != nullptr) {
+    const std::vector<std::string>& dealt = options.samples->remarks;
+    report.remarks.insert(report.remarks.end(), dealt.begin(), dealt.end());
+    for (const std::string& sentence : options.samples->unseen) {
+      report.not_seen.push_back({NotSeenKind::kSamples, std::nullopt, sentence});
+    }
+  }
+  report.is_dyadic = has_dyadic_inputs(reference.manifest());
   TTRACE_CHECK(!report.is_dyadic || options.golden != nullptr,
                UsageError,
                fmt::format("{} has dyadic inputs, and only its golden pass shows which tensors "
@@ -449,6 +456,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
                      .interruptions = std::move(interruptions),
                      .heads = heads_of(reference, candidate),
                      .others = other_passes(report, options, candidate, matches, limits),
+                     .samples = options.samples,
                      .allowances = options.allowances,
                      .shuffle = options.shuffle});
   const std::vector<Task> tasks = plan(matches, judge, options, report);

@@ -11,6 +11,7 @@
 #include "analysis/checks/operator_check.h"
 #include "analysis/findings/report.h"
 #include "trace/file/trace_reader.h"
+#include "trace/samples/align_samples.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -30,6 +31,7 @@ struct DiffOptions {
   std::optional<Calibration> calibration = {};  // its limits stand in for the shipped ones
   // Called after each tensor from the working threads, one call at a time.
   std::function<void(std::size_t done, std::size_t total)> progress;
+  const SampleAlignment* samples = nullptr;  // by which the candidate was placed; null: it was not
   Selection selection = {};       // --ranks means the candidate's; bounds come from all tensors
   Allowances allowances = {};     // rows of the ledger of limits that are in force
   ToleranceRules tolerance = {};  // stands in for the bound of the tensors it speaks of

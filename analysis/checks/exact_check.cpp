@@ -3,7 +3,6 @@
 #include "analysis/align/producers.h"
 #include "analysis/checks/gradient_factor.h"
 #include "analysis/checks/values_check.h"
-#include "trace/base/dyadic_inputs.h"
 #include "trace/base/kind.h"
 
 #include <algorithm>
@@ -37,12 +36,6 @@ bool ExactCheck::must_be_equal(const TensorId& id, const MergeResult& reference)
   }
   const auto statistics = statistics_where_alike(merge(shards), reference);
   return statistics && statistics->different == 0;
-}
-
-bool has_dyadic_inputs(const Trace& trace) {
-  const Section& data = trace.manifest().data;
-  const auto found = data.find(kInputsKey);
-  return found != data.end() && found->second == kDyadicInputs;
 }
 
 void mark_copied_inputs(const Trace& reference,

@@ -43,9 +43,6 @@ class ExactCheck {
   std::set<std::string> without_addends_;  // parameters whose main gradients are not
 };
 
-// Whether a pass with TTRACE_INPUTS=dyadic wrote the trace.
-[[nodiscard]] bool has_dyadic_inputs(const Trace& trace);
-
 // Excuses an input that one side has recorded because it is a copy of what a module returned, while
 // the other side took that itself: it holds what was given in its place, which no record shows.
 void mark_copied_inputs(const Trace& reference,

@@ -4,6 +4,7 @@
 #include "analysis/checks/codes_check.h"
 #include "analysis/checks/gradient_factor.h"
 #include "analysis/checks/routing_check.h"
+#include "analysis/checks/sample_check.h"
 #include "analysis/checks/structure.h"
 #include "analysis/checks/values_check.h"
 #include "analysis/findings/wording.h"
@@ -150,6 +151,22 @@ struct Judge::Subject {
 };
 
 TensorVerdict Judge::judge(std::size_t index, const std::optional<Tolerance>& tolerance) const {
+  const Match& match = matches_[index];
+  const SampleAlignment* const samples = options_.samples;
+  const bool has_place = samples == nullptr || !lacks_place(*samples, match);
+  TensorVerdict verdict = has_place ? judge_sides(index, tolerance) : verdict_for(match);
+  if (!has_place) {
+    verdict.add(passed(Question::kPresence, "none (its samples were not brought together)"));
+    verdict.excuse(Excuse::kUnaligned);
+  }
+  if (samples != nullptr) {
+    add_all(sample_checks(*samples, match.id), verdict);
+  }
+  return verdict;
+}
+
+TensorVerdict Judge::judge_sides(std::size_t index,
+                                 const std::optional<Tolerance>& tolerance) const {
   const Match& match = matches_[index];
   if (SelfCheck::concerns(match.id.kind)) {
     return self_check_.judge(index);
@@ -388,6 +405,9 @@ void Judge::ask_parts(const Subject& subject, TensorVerdict& verdict) const {
 
 void Judge::ask_operators(const Subject& subject, TensorVerdict& verdict) const {
   if (!subject.has_bound() || !options_.others.operators || subject.are_powers_of_two) {
+    return;
+  }
+  if (options_.samples != nullptr && sums_unaligned(*options_.samples, subject.match.id)) {
     return;
   }
   auto residual = options_.others.operators->compare(subject.match,

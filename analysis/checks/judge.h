@@ -16,6 +16,7 @@
 #include "analysis/checks/self_check.h"
 #include "analysis/findings/verdict.h"
 #include "trace/base/kind.h"
+#include "trace/samples/align_samples.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -45,6 +46,7 @@ struct JudgeOptions {
   Interruptions interruptions = {};
   Heads heads = {};
   OtherPasses others = {};
+  const SampleAlignment* samples = nullptr;  // null: the candidate's samples are the reference's
   Allowances allowances = {};
   std::uint64_t shuffle = 0;  // above 0: questions are asked in an order that follows from this
 };
@@ -76,6 +78,9 @@ class Judge {
   [[nodiscard]] TensorVerdict judge_pair(const Match& match,
                                          const std::optional<Tolerance>& tolerance) const;
   [[nodiscard]] TensorVerdict judge_recomputed(const Match& match) const;
+  // Of what both programs record, whichever side has it.
+  [[nodiscard]] TensorVerdict judge_sides(std::size_t index,
+                                          const std::optional<Tolerance>& tolerance) const;
   // A tensor that one side did not record.
   [[nodiscard]] TensorVerdict missing(const Match& match) const;
 

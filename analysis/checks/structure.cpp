@@ -49,7 +49,9 @@ std::string rows_text(const IndexSet& rows, const std::string& holder) {
 std::vector<int> ranks_of(std::span<const Shard> shards) {
   std::vector<int> ranks;
   for (const Shard& shard : shards) {
-    ranks.push_back(shard.rank);
+    if (ranks.empty() || ranks.back() != shard.rank) {  // of several micro-batches
+      ranks.push_back(shard.rank);
+    }
   }
   return ranks;
 }

@@ -47,6 +47,7 @@ constexpr auto kExcuses = std::to_array<ExcuseRow>({
     {Excuse::kCopied, "copied_input", std::nullopt, false, false, false},
     {Excuse::kReplaced, "replaced_input", Status::kNotJudged, true, true, false},
     {Excuse::kOneSided, "one_sided", Status::kNotJudged, true, true, false},
+    {Excuse::kUnaligned, "unaligned_samples", Status::kNotJudged, false, false, false},
     {Excuse::kHarmlessScale, "harmless_scale", Status::kWithin, true, true, false},
     {Excuse::kBehindFlip, "behind_flip", Status::kBehindFlip, true, false, false},
     {Excuse::kInherited, "inherited", Status::kInherited, true, false, false},

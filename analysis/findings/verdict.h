@@ -44,6 +44,7 @@ enum class Excuse : std::uint8_t {
   kCopied,       // one side alone recorded it, because it copies what a module returned
   kReplaced,     // the same in a pass whose values were replaced: no record shows what it should be
   kOneSided,     // a gradient of what is an alias, or needs no gradient, on the other side
+  kUnaligned,    // nothing says which of the candidate's samples are in it
   kHarmlessScale,  // another scale of an FP8 operand, by a power of two that changes no code
   kBehindFlip,     // tokens before it go to other experts
   kInherited,      // its own operators are right, and the error came with their inputs

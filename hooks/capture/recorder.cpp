@@ -121,6 +121,7 @@ std::optional<Record> Recorder::begin_record(const TensorId& id,
   }
   record.placement = *std::move(placement);
   record.undeclared = is_undeclared(id, record.shape, options);
+  record.samples = samples_of(id, record.placement, options);
   set_turn(record, options.turn.order == 0 ? take_turn() : options.turn);
   record.inferred = options.inferred;
   record.lacks_noise = options.lacks_noise;
@@ -238,6 +239,15 @@ bool Recorder::is_undeclared(const TensorId& id,
   }
   const auto dims = annotations_.find(id.kind, id.path, id.slot);
   return !dims || dims->is_guess;
+}
+
+std::optional<SampleDim> Recorder::samples_of(const TensorId& id,
+                                              const Placement& placement,
+                                              const Options& options) const {
+  const bool may_have = traits_of(id.kind).holds_samples && options.microbatch != nullptr &&
+                        options.rows == nullptr && options.flat == nullptr;
+  const auto dims = may_have ? annotations_.find(id.kind, id.path, id.slot) : std::nullopt;
+  return dims ? sample_dim(*dims, placement, annotations_.sizes()) : std::nullopt;
 }
 
 Placement Recorder::placement_of(const TensorId& id,

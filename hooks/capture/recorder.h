@@ -161,6 +161,10 @@ class Recorder {
   [[nodiscard]] bool is_undeclared(const TensorId& id,
                                    const std::vector<std::int64_t>& shape,
                                    const Options& options) const;
+  // Which dimension holds samples.
+  [[nodiscard]] std::optional<SampleDim> samples_of(const TensorId& id,
+                                                    const Placement& placement,
+                                                    const Options& options) const;
   [[nodiscard]] Placement placement_of(const TensorId& id,
                                        const std::vector<std::int64_t>& shape,
                                        const Options& options) const;

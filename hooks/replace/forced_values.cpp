@@ -22,25 +22,30 @@ bool holds_all_rows(const MergeResult& candidate, const Placement& placement) {
 }
 
 // Settles what nobody declared as the comparison does.
-Trace opened(const std::string& candidate, const std::string& reference) {
-  Trace trace = Trace::open(candidate);
-  place_summed_gradients(trace);
-  if (!reference.empty()) {
-    settle_gradient_choices(Trace::open(reference), trace);
+SampleAlignment settle(const std::string& reference, Trace& candidate) {
+  SampleAlignment samples;
+  if (reference.empty()) {
+    place_summed_gradients(candidate);
+    return samples;
   }
-  return trace;
+  const Trace beside = Trace::open(reference);
+  samples = align_samples(beside, candidate);
+  place_summed_gradients(candidate);
+  settle_gradient_choices(beside, candidate);
+  return samples;
 }
 
 }  // namespace
 
 ForcedValues::ForcedValues(const std::string& candidate, const std::string& reference)
-    : trace_(opened(candidate, reference)), shards_(trace_) {}
+    : trace_(Trace::open(candidate)), samples_(settle(reference, trace_)), shards_(trace_) {}
 
 std::optional<std::vector<std::byte>> ForcedValues::value(const TensorId& id,
                                                           const Placement& placement,
                                                           const TensorCopy& own) const {
   const std::span<const Shard> shards = shards_.of(id);
-  if (shards.empty() || !is_floating(own.type) || placement.partial_count > 1) {
+  if (shards.empty() || !is_floating(own.type) || placement.partial_count > 1 ||
+      samples_.is_unaligned(id)) {
     return std::nullopt;
   }
   const MergeResult candidate = merge(shards);

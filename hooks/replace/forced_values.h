@@ -8,6 +8,7 @@
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
 #include "trace/merge/shard_index.h"
+#include "trace/samples/align_samples.h"
 
 #include <string>
 #include <vector>
@@ -16,8 +17,8 @@ namespace ttrace {
 
 class ForcedValues : public GivenValues {
  public:
-  // `reference`: the trace that the candidate is compared with; empty: none. Throws FormatError if
-  // a trace cannot be read.
+  // `reference`: the trace that the candidate is compared with, to whose samples the candidate's are
+  // brought; empty: none. Throws FormatError if a trace cannot be read.
   ForcedValues(const std::string& candidate, const std::string& reference);
 
   // Returns nothing if the candidate does not have the tensor, has it in another shape, or if it
@@ -29,6 +30,7 @@ class ForcedValues : public GivenValues {
 
  private:
   Trace trace_;
+  SampleAlignment samples_;
   ShardIndex shards_;
 };
 

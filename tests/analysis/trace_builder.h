@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,7 @@ struct Tensor {
   Placement placement = {};
   bool undeclared = false;  // nobody said where it lies
   bool needs_no_gradient = false;
+  std::optional<SampleDim> samples = {};
   std::uint64_t time = 0;  // nanoseconds; see TraceBuilder::began()
 };
 
@@ -205,6 +207,7 @@ class TraceBuilder {
                              : tensor->placement;
       record.undeclared = tensor->undeclared;
       record.needs_no_gradient = tensor->needs_no_gradient;
+      record.samples = tensor->samples;
       record.order = order++;
       record.time = tensor->time;
       std::vector<std::byte> bytes(tensor->values.size() * element_size(tensor->type));

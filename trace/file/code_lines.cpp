@@ -1,6 +1,9 @@
 #include "trace/file/code_lines.h"
 
 #include "trace/base/parse_integer.h"
+#include "trace/file/hdf5_input.h"
+#include "trace/file/hdf5_table.h"
+#include "trace/file/trace_schema.h"
 
 #include <regex>
 
@@ -60,6 +63,21 @@ std::string CodeLines::source_of(std::string path) const {
 
 std::string CodeLines::call_of(const std::string& path) const {
   return find_in(calls, path);
+}
+
+CodeLines read_code(const Hdf5Input& file) {
+  CodeLines lines;
+  if (!file.has_dataset(kCodeTable)) {
+    return lines;
+  }
+  const Table table(file, kCodeTable, kCodeColumns);
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    const auto text = [&](std::size_t column) { return std::string(table.text(row, column)); };
+    const std::string source = text(code_column::kSource);
+    (source.empty() ? lines.calls : lines.sources)
+        .emplace(text(code_column::kPath), source.empty() ? text(code_column::kCall) : source);
+  }
+  return lines;
 }
 
 }  // namespace ttrace

@@ -49,4 +49,8 @@ struct TTRACE_API CodeLines {
   [[nodiscard]] std::string call_of(const std::string& path) const;
 };
 
+class Hdf5Input;
+// Of a rank file; empty if it has none.
+[[nodiscard]] CodeLines read_code(const Hdf5Input& file);
+
 }  // namespace ttrace

@@ -196,6 +196,16 @@ Table::Table(const Hdf5Input& file, const char* name, std::span<const Column> co
              action);
 }
 
+bool Table::has_column(const Hdf5Input& file, const char* name, const char* column) {
+  const Hdf5Id dataset = file.open_dataset(name);
+  const Hdf5Id stored(H5Dget_type(dataset.get()),
+                      H5Tclose,
+                      file.path(),
+                      std::string("read the columns of ") + name);
+  return H5Tget_class(stored.get()) == H5T_COMPOUND &&
+         H5Tget_member_index(stored.get(), column) >= 0;
+}
+
 const std::byte* Table::cell(std::size_t row, std::size_t column) const {
   return bytes_.data() + row * format_.bytes + format_.offsets[column];
 }

@@ -62,6 +62,8 @@ class Table {
   // Reads `columns` of dataset `name`, in any order there. Throws FormatError for an absent or
   // foreign one.
   Table(const Hdf5Input& file, const char* name, std::span<const Column> columns);
+  // Whether the table `name` has a column of this name.
+  [[nodiscard]] static bool has_column(const Hdf5Input& file, const char* name, const char* column);
 
   [[nodiscard]] std::size_t rows() const { return rows_; }
   // `column` counts in the list given to the constructor and has the type asked for.

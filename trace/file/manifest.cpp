@@ -1,6 +1,7 @@
 #include "trace/file/manifest.h"
 
 #include "trace/base/durable_file.h"
+#include "trace/base/dyadic_inputs.h"
 
 #include <ttrace/error.h>
 
@@ -144,6 +145,11 @@ json parse_file(const std::string& path) {
 }
 
 }  // namespace
+
+bool has_dyadic_inputs(const Manifest& manifest) {
+  const auto found = manifest.data.find(kInputsKey);
+  return found != manifest.data.end() && found->second == kDyadicInputs;
+}
 
 void write_manifest(const std::string& directory, const Manifest& manifest) {
   // nlohmann's ordered_json keeps the order in which a person wants to read the keys.

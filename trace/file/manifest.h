@@ -33,6 +33,9 @@ struct TTRACE_API Manifest {
   std::vector<std::string> untraced;  // regular expressions of ids that the program cannot give
 };
 
+// Whether modules got made-up values instead of their own (TTRACE_INPUTS=dyadic).
+[[nodiscard]] TTRACE_API bool has_dyadic_inputs(const Manifest& manifest);
+
 // Writes DIR/manifest.json through a temporary name. Throws FormatError with path and cause.
 TTRACE_API void write_manifest(const std::string& directory, const Manifest& manifest);
 // Throws FormatError for a missing, foreign or newer manifest.

@@ -4,6 +4,7 @@
 #include "trace/base/parse_integer.h"
 #include "trace/file/hdf5_input.h"
 #include "trace/file/mapping.h"
+#include "trace/file/sample_column.h"
 #include "trace/file/trace_schema.h"
 
 #include <ttrace/error.h>
@@ -295,21 +296,6 @@ std::vector<NotSeen> read_not_seen(const Hdf5Input& file) {
   return facts;
 }
 
-CodeLines read_code(const Hdf5Input& file) {
-  CodeLines lines;
-  if (!file.has_dataset(kCodeTable)) {
-    return lines;
-  }
-  const Table table(file, kCodeTable, kCodeColumns);
-  for (std::size_t row = 0; row < table.rows(); ++row) {
-    const auto text = [&](std::size_t column) { return std::string(table.text(row, column)); };
-    const std::string source = text(code_column::kSource);
-    (source.empty() ? lines.calls : lines.sources)
-        .emplace(text(code_column::kPath), source.empty() ? text(code_column::kCall) : source);
-  }
-  return lines;
-}
-
 }  // namespace
 
 struct RankFile::Impl {
@@ -326,6 +312,7 @@ struct RankFile::Impl {
                          std::to_string(file.integer_attribute(kRecordsAttribute)));
     }
     read_index(file, index);
+    read_samples(file, kIndexTable, records);
     notes = read_notes(file);
     not_seen = read_not_seen(file);
     code = read_code(file);
@@ -340,6 +327,7 @@ struct RankFile::Impl {
       file.throw_damaged("its writer was stopped before it flushed anything");
     }
     read_index(file, Table(file, table, columns_of(kIndexColumns, began.has_value())));
+    read_samples(file, table, records);
   }
 
   void read_index(const Hdf5Input& file, const Table& index) {
@@ -490,6 +478,11 @@ void RankFile::settle(std::size_t index, Placement placement) {
 
 void RankFile::set_records(std::vector<Record> records) {
   impl_->records = std::move(records);
+}
+
+void RankFile::set_links(std::vector<Edge> edges, std::vector<RoundedSum> sums) {
+  impl_->edges = std::move(edges);
+  impl_->sums = std::move(sums);
 }
 
 bool RankFile::intact(const Record& record) const {

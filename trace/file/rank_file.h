@@ -65,6 +65,8 @@ class TTRACE_API RankFile {
   // Sets what records() returns, in this object only. Requires: records of this file, some of them
   // perhaps left out or under other ids.
   void set_records(std::vector<Record> records);
+  // Sets what edges() and sums() return, in this object only.
+  void set_links(std::vector<Edge> edges, std::vector<RoundedSum> sums);
 
  private:
   struct Impl;

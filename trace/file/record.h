@@ -1,12 +1,15 @@
 // One captured tensor of one rank: a row of the trace index.
 #pragma once
 
+#include "trace/place/sample_dim.h"
+
 #include <ttrace/element_type.h>
 #include <ttrace/export.h>
 #include <ttrace/placement.h>
 #include <ttrace/tensor_id.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +26,8 @@ struct TTRACE_API Record {
   bool inferred = false;            // owner found by its parameters, not by a scope
   // Nobody said where it lies: `placement` is a guess, "whole" where there is nothing better.
   bool undeclared = false;
+  // Which dimension holds samples. Nothing: none does, or nobody said which.
+  std::optional<SampleDim> samples = {};
   // A value that the program computes no gradient of, although gradients were on.
   bool needs_no_gradient = false;
   // In noise passes, not stored in rank files: code that the observer does not see made values of

@@ -81,6 +81,19 @@ inline constexpr std::array<Column, 14> kIndexColumns = {{
     {"time", ColumnType::kU64},
 }};
 
+// Of what an index has beside them, see SampleDim; an index of earlier versions does not.
+inline constexpr std::array<Column, 1> kSampleColumns = {{{"samples", ColumnType::kText}}};
+
+// What is written: the samples first, so that `time` stays the last column.
+inline constexpr auto kWrittenIndexColumns = [] {
+  std::array<Column, kSampleColumns.size() + kIndexColumns.size()> columns = {};
+  columns[0] = kSampleColumns[0];
+  for (std::size_t i = 0; i < kIndexColumns.size(); ++i) {
+    columns[i + 1] = kIndexColumns[i];
+  }
+  return columns;
+}();
+
 // Bits of the column `inferred`.
 inline constexpr unsigned kInferredOwner = 1;        // Record::inferred
 inline constexpr unsigned kUndeclaredPlacement = 2;  // Record::undeclared

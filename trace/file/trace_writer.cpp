@@ -143,6 +143,7 @@ struct TraceWriter::Impl {
     }
     const ValueFigures values = figures_of(record.type, bytes);
     std::vector<Cell> row{
+        to_string(record.samples),
         std::move(id),
         std::string(name_of(record.type)),
         stored_shape(record.shape),
@@ -284,7 +285,7 @@ struct TraceWriter::Impl {
   std::string file;
   TraceWriterOptions options;
   Hdf5Output output;
-  TableBuilder index{columns_of(kIndexColumns, options.began.has_value())};
+  TableBuilder index{columns_of(kWrittenIndexColumns, options.began.has_value())};
   TableBuilder sums{kSumColumns};
   TableBuilder edges{columns_of(kEdgeColumns, options.began.has_value())};
   std::unordered_set<std::string> ids;

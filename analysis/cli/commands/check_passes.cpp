@@ -13,6 +13,7 @@
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/routing.h"
+#include "trace/samples/align_samples.h"
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>
@@ -142,8 +143,10 @@ void rename_candidate(const CheckOptions& options, const RunDirectory& run, Cour
 // Whether the reference must repeat the candidate's choices to be comparable.
 bool choices_differ(const RunDirectory& run) {
   try {
-    return has_flips(read_routing(Trace::open(run.reference())),
-                     read_routing(Trace::open(run.candidate())));
+    const Trace reference = Trace::open(run.reference());
+    Trace candidate = Trace::open(run.candidate());
+    static_cast<void>(align_samples(reference, candidate));
+    return has_flips(read_routing(reference), read_routing(candidate));
   } catch (const UsageError&) {
     return false;  // choices that make no whole: the comparison says so
   }

@@ -7,6 +7,7 @@
 #include "analysis/zoom/target.h"
 #include "analysis/zoom/zoomed_pair.h"
 #include "trace/file/trace_reader.h"
+#include "trace/samples/align_samples.h"
 
 #include <ttrace/error.h>
 
@@ -23,6 +24,8 @@ ZoomReport compare_operators(const RunDirectory& run,
                              DiffOptions judging) {
   Trace left = Trace::open(reference);
   Trace right = Trace::open(run.candidate());
+  const SampleAlignment samples = align_samples(left, right);
+  judging.samples = &samples;
   const ZoomedPair pair = align_operators(left, right);
   auto forced = forced_traces(run.path());
   if (forced) {

@@ -13,6 +13,7 @@
 #include "trace/file/trace_reader.h"
 #include "trace/merge/gradient_choice.h"
 #include "trace/merge/routing.h"
+#include "trace/samples/align_samples.h"
 
 #include <ttrace/error.h>
 
@@ -79,6 +80,8 @@ Report compare(const std::string& reference,
   const auto open = completeness == Completeness::kWhole ? Trace::open : Trace::open_partial;
   const Trace right = open(reference);
   Trace placed = open(candidate);
+  const SampleAlignment samples = align_samples(right, placed);
+  options.samples = &samples;
   const std::vector<SettledClass> settled = settle_placements(right, placed, options.threads);
   const std::vector<GradientChoice> choices = settle_gradient_choices(right, placed);
   Report report = diff(right, placed, options);

@@ -32,7 +32,7 @@ class Dims:
 
 def whole(tensor: torch.Tensor) -> Dims | None:
     """That every rank holds all of it; None for a scalar, which has no dimension to speak of."""
-    return Dims(" ".join("abcdefgh"[: tensor.dim()])) if tensor.dim() > 0 else None
+    return Dims(" ".join("acdefghi"[: tensor.dim()])) if tensor.dim() > 0 else None
 
 
 @dataclass(frozen=True)

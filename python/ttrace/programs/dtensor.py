@@ -29,7 +29,7 @@ from ..base.recorder import Recorder
 from ..base.unseen import unseen
 from ..base.values import Description, Dims, Gradient, OptimizerState, Parameter, Site, Untraced
 from . import plain
-from .plain import PlainProgram, dims_text
+from .plain import PlainProgram, Samples, dim_name
 
 Cuts = dict[int, list[str]]  # by dimension the axes that cut it, in the order of cutting
 
@@ -104,20 +104,26 @@ def text_of(
     cuts: Cuts,
     partial: list[str],
     blocks: Mapping[int, Blocks] | None = None,
+    samples: Samples | None = None,
 ) -> str:
-    """Dims of a tensor of global `shape`; they name dimensions that do not divide evenly."""
+    """Dims of a tensor of global `shape`; they name sizes that do not divide evenly."""
     words = []
     blocks = blocks or {}
     for dim in range(len(shape)):
         axes = list(cuts.get(dim, []))
         added = [f"{axis}:partial" for axis in partial] if dim == 0 else []
-        name = dims_text(dim + 1, {}).split()[dim]
+        name = dim_name(dim, None)
         if dim in blocks:
             size, within = blocks[dim].size, blocks[dim].within
             count = _factor(str(shape[dim] // size), [axis for axis in axes if axis not in within])
             words.append(f"({count}*{_factor(f'{name}={size}', within + added)})")
             continue
         is_uneven = shape[dim] != local[dim] * math.prod(map(layout.size, axes))
+        has_samples = samples is not None and dim == samples.dim
+        if has_samples and samples.positions > 1 and not is_uneven:
+            words.append(dim_name(dim, samples, ",".join(axes + added)))
+            continue
+        name = "b" if has_samples and samples.positions == 1 else name
         size = f"={shape[dim]}" if is_uneven else ""
         words.append(_factor(name + size, axes + added))
     return " ".join(words)
@@ -219,7 +225,8 @@ class DTensorProgram(PlainProgram):
         whole = self._whole(tensor, cuts)
 
         def text(addends: list[str]) -> str:
-            return ("? " if lies.is_guess else "") + text_of(self.layout, whole, local, cuts, addends, blocks)
+            dims = text_of(self.layout, whole, local, cuts, addends, blocks, self._samples(tensor, cuts))
+            return ("? " if lies.is_guess else "") + dims
 
         # A tensor that all ranks hold alike gets gradients from different samples.
         addends = [] if self._has_samples(tensor) else self.sample_axes()
@@ -261,7 +268,14 @@ class DTensorProgram(PlainProgram):
 
     def _has_samples(self, tensor: torch.Tensor) -> bool:
         """A DTensor may be cut along its samples once more, by axes of its own mesh."""
-        return self.has_batch(_local_shape(tensor)) or self.has_batch(tuple(tensor.shape))
+        return any(map(self.samples_of, (_local_shape(tensor), tuple(tensor.shape))))
+
+    def _samples(self, tensor: torch.Tensor, cuts: Cuts) -> Samples | None:
+        """The dimension that is cut by samples alone. Axes that cut samples x positions may divide either."""
+        samples = self.samples_of(_local_shape(tensor)) or self.samples_of(tuple(tensor.shape))
+        if samples is None or samples.positions == 1:
+            return samples
+        return samples if cuts.get(samples.dim, []) == self.sample_axes() else None
 
     def _with_batch(self, cuts: Cuts, tensor: torch.Tensor) -> Cuts:
         axes = self.sample_axes()
@@ -287,7 +301,8 @@ class DTensorProgram(PlainProgram):
         cuts, partial = cuts_of(gradient, self._names(gradient))
         cuts = self._with_batch(cuts, gradient)
         whole, local = self._whole(gradient, cuts), _local_shape(gradient)
-        return text_of(self.layout, whole, local, cuts, partial, blocks_of(gradient, self._names(gradient)))
+        blocks = blocks_of(gradient, self._names(gradient))
+        return text_of(self.layout, whole, local, cuts, partial, blocks, self._samples(gradient, cuts))
 
     def data_dims(self, name: str, tensor: torch.Tensor) -> str | None:
         if name == "loss" and tensor.numel() == 1:
@@ -295,7 +310,8 @@ class DTensorProgram(PlainProgram):
         if isinstance(tensor, DTensor):
             return self.gradient_dims(tensor)
         cuts = self._with_batch({}, tensor)
-        return text_of(self.layout, self._whole(tensor, cuts), tuple(tensor.shape), cuts, [])
+        whole, samples = self._whole(tensor, cuts), self._samples(tensor, cuts)
+        return text_of(self.layout, whole, tuple(tensor.shape), cuts, [], samples=samples)
 
     # --- when things happen ------------------------------------------------------------------------
 

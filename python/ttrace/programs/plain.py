@@ -26,7 +26,7 @@ import inspect
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -67,17 +67,37 @@ ROLES = {
     "tokens": "tokens input_ids",
 }
 
-_NAMES = "abcdefghijklmnopqrstuvwxyz"
+_NAMES = "acdefghijklmnopqrstuvwxyz"  # `b` holds samples
 
 
-def dims_text(dims: int, cut: Mapping[int, str]) -> str:
-    """ "a b[dp] c": names for `dims` dimensions, with axes where `cut` has any."""
-    return " ".join(_NAMES[i] + (f"[{cut[i]}]" if i in cut else "") for i in range(dims))
+@dataclass(frozen=True)
+class Samples:
+    """The dimension of samples."""
+
+    dim: int
+    positions: int = 1  # rows of each sample, where the dimension holds samples x positions
 
 
-def _guess(dims: int, value: Mapping[int, str], grad: Mapping[int, str] | None = None) -> Dims:
+def dim_name(dim: int, samples: Samples | None, axes: str = "") -> str:
+    """ "b[dp]", "(b[dp]*6)" or, of a dimension without samples, "c"."""
+    cut = f"[{axes}]" if axes else ""
+    if samples is None or dim != samples.dim:
+        return _NAMES[dim] + cut
+    return f"b{cut}" if samples.positions == 1 else f"(b{cut}*{samples.positions})"
+
+
+def dims_text(dims: int, cut: Mapping[int, str], samples: Samples | None = None) -> str:
+    """ "b[dp] c d": names for `dims` dimensions, with axes where `cut` has any."""
+    return " ".join(dim_name(dim, samples, cut.get(dim, "")) for dim in range(dims))
+
+
+def _guess(
+    dims: int, value: Mapping[int, str], grad: Mapping[int, str] | None = None, samples: Samples | None = None
+) -> Dims:
     """By its size alone. Samples may be as many as heads, or be merged with them."""
-    return Dims(f"? {dims_text(dims, value)}", f"? {dims_text(dims, value if grad is None else grad)}")
+    value_dims = dims_text(dims, value, samples)
+    grad_dims = value_dims if grad is None else dims_text(dims, grad, samples)
+    return Dims(f"? {value_dims}", f"? {grad_dims}")
 
 
 class PlainProgram(Program):
@@ -116,7 +136,7 @@ class PlainProgram(Program):
         self.accumulated = 1  # gradients are divided by this number of micro-batches only at the end
         self._forwards = 0
         self._parts: _Parts | None = None  # of the model, that began the current micro-batch
-        self._batches: set[int] = set()  # sizes that a dimension of samples may have
+        self._batches: dict[int, int] = {}  # rows of each sample, by the size that a dimension of samples has
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             self.layout.rank = torch.distributed.get_rank()
             self.layout.world_size = torch.distributed.get_world_size()
@@ -255,17 +275,23 @@ class PlainProgram(Program):
     def addend_of_loss(self, loss: torch.Tensor) -> torch.Tensor:
         return loss if self.loss == "sum" else loss / self.sample_ranks()
 
-    def has_batch(self, shape: tuple[int, ...]) -> bool:
+    def samples_of(self, shape: tuple[int, ...]) -> Samples | None:
         """Whether a tensor of this local shape has samples along `batch_dim`."""
-        return len(shape) > self.batch_dim and shape[self.batch_dim] in self._batches
+        if len(shape) <= self.batch_dim:
+            return None
+        positions = self._batches.get(shape[self.batch_dim])
+        return None if positions is None else Samples(self.batch_dim, positions)
 
     def _shared_batch(self, tensor: torch.Tensor) -> Dims | None:
-        if self.layout.size("dp") == 1 or tensor.dim() == 0:
+        if tensor.dim() == 0:
             return None
-        if not self.has_batch(tuple(tensor.shape)):
+        samples = self.samples_of(tuple(tensor.shape))
+        if self.layout.size("dp") == 1:
+            return _guess(tensor.dim(), {}, samples=samples)
+        if samples is None:
             # It is the same on all ranks, and their gradients come from different samples.
             return _guess(tensor.dim(), {}, {0: "dp:partial"})
-        return _guess(tensor.dim(), {self.batch_dim: "dp"})
+        return _guess(tensor.dim(), {samples.dim: "dp"}, samples=samples)
 
     # --- when things happen ------------------------------------------------------------------------
 
@@ -329,7 +355,7 @@ class PlainProgram(Program):
         first = next(tensors_of((args, kwargs)), None)
         if first is not None and first.dim() > self.batch_dim:
             sizes = local_part(first).shape[self.batch_dim :]
-            self._batches = {sizes[0], sizes[0] * sizes[1]} if len(sizes) > 1 else {sizes[0]}
+            self._batches = {sizes[0] * sizes[1]: sizes[1], sizes[0]: 1} if len(sizes) > 1 else {sizes[0]: 1}
 
     def is_model(self, module: torch.nn.Module) -> bool:
         return module is self._called

@@ -1,0 +1,26 @@
+#include "analysis/checks/sample_check.h"
+
+namespace ttrace {
+
+std::vector<Check> sample_checks(const SampleAlignment& samples, const TensorId& id) {
+  std::vector<Check> checks;
+  for (const SampleFinding& finding : samples.findings) {
+    if (finding.id == id) {
+      checks.push_back(failed(Question::kRows, finding.sentence, finding.ranks));
+    }
+  }
+  return checks;
+}
+
+bool lacks_place(const SampleAlignment& samples, const Match& match) {
+  if (!samples.is_unaligned(match.id)) {
+    return match.candidate.empty() && samples.lacks(match.id);
+  }
+  return !samples.is_data(match.id) || match.candidate.empty() || match.reference.empty();
+}
+
+bool sums_unaligned(const SampleAlignment& samples, const TensorId& id) {
+  return id.kind == Kind::kMainGrad && samples.has_unaligned(id.step);
+}
+
+}  // namespace ttrace

@@ -1,0 +1,27 @@
+// T0: does the candidate read every sample of the reference once?
+//
+// Thread-safety: free functions without shared state.
+#pragma once
+
+#include "analysis/align/matching.h"
+#include "analysis/findings/check.h"
+#include "trace/samples/align_samples.h"
+
+#include <ttrace/tensor_id.h>
+
+#include <vector>
+
+namespace ttrace {
+
+// Samples that the candidate does not read exactly once, at the data that show it.
+[[nodiscard]] std::vector<Check> sample_checks(const SampleAlignment& samples, const TensorId& id);
+
+// Whether the candidate's tensor has no place beside the reference's. Data have one where both
+// sides read some, because their difference shows what is wrong.
+[[nodiscard]] bool lacks_place(const SampleAlignment& samples, const Match& match);
+
+// Whether it is a sum over micro-batches of which the forced passes had no values, so that they do
+// not say what its operators make of the candidate's.
+[[nodiscard]] bool sums_unaligned(const SampleAlignment& samples, const TensorId& id);
+
+}  // namespace ttrace

@@ -1,0 +1,269 @@
+#include "trace/samples/placed_records.h"
+
+#include "trace/base/kind.h"
+#include "trace/base/tensor_id_hash.h"
+#include "trace/samples/row_digests.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+namespace ttrace {
+namespace {
+
+TensorId in_microbatch(TensorId id, std::int64_t microbatch) {
+  id.microbatch = microbatch;
+  return id;
+}
+
+// The gradient of one micro-batch.
+bool is_gradient_of_graph(Kind kind) {
+  return is_gradient(kind) && !traits_of(kind).of_update;
+}
+
+class RecordPlacer {
+ public:
+  RecordPlacer(const StepTrace& reference,
+               const DealtSamples& dealt,
+               const std::vector<TensorId>& data)
+      : dealt_(dealt), data_(data) {
+    for (const RankFile& file : reference.ranks) {
+      for (const Record& record : file.records()) {
+        reference_.try_emplace(record.id, &record);
+      }
+    }
+  }
+
+  void place(RankFile& file) {
+    kept_.clear();
+    own_.clear();
+    for (const Record& record : file.records()) {
+      if (is_moved(record.id)) {
+        own_.try_emplace(record.id, &record);
+      }
+    }
+    for (const Record& record : file.records()) {
+      if (!is_moved(record.id)) {
+        kept_.push_back(record);
+      } else {
+        keep_data(record);
+        place_moved(record);
+      }
+    }
+    set_links(file);
+    file.set_records(std::move(kept_));
+  }
+
+  // Of what the reference has.
+  [[nodiscard]] std::set<TensorId> left_out() {
+    std::erase_if(left_out_, [&](const TensorId& id) { return in_reference(id) == nullptr; });
+    return std::move(left_out_);
+  }
+
+ private:
+  [[nodiscard]] bool is_moved(const TensorId& id) const {
+    return dealt_.moved().contains(id.microbatch) || dealt_.incomplete().contains(id.microbatch);
+  }
+
+  // The micro-batch of the reference that this one makes up, alone or with other whole ones.
+  [[nodiscard]] std::optional<std::int64_t> whole_target(std::int64_t microbatch) const {
+    const auto target = dealt_.only_target(microbatch);
+    const bool is_made_of_whole_ones =
+        target && dealt_.complete().contains(*target) &&
+        std::ranges::all_of(dealt_.sources(*target), [&](std::int64_t source) {
+          return dealt_.only_target(source) == target;
+        });
+    return is_made_of_whole_ones ? target : std::nullopt;
+  }
+
+  // The same, if it is alone.
+  [[nodiscard]] std::optional<std::int64_t> partner(std::int64_t microbatch) const {
+    const auto target = whole_target(microbatch);
+    return target && dealt_.sources(*target).size() == 1 ? target : std::nullopt;
+  }
+
+  [[nodiscard]] const Record* in_reference(const TensorId& id) const {
+    const auto found = reference_.find(id);
+    return found == reference_.end() ? nullptr : found->second;
+  }
+
+  void leave_out(const TensorId& id) {
+    for (const std::int64_t target : dealt_.targets(id.microbatch)) {
+      left_out_.insert(in_microbatch(id, target));
+    }
+  }
+
+  void keep_data(const Record& record) {
+    TensorId name = in_microbatch(record.id, kNoMicrobatch);
+    name.step = 0;
+    const Record* const other = in_reference(record.id);
+    if (dealt_.incomplete().contains(record.id.microbatch) && other != nullptr &&
+        std::ranges::find(data_, name) != data_.end() &&
+        other->placement.logical_shape() == record.placement.logical_shape()) {
+      kept_.push_back(record);
+    }
+  }
+
+  void place_moved(const Record& record) {
+    const auto target = whole_target(record.id.microbatch);
+    if (record.samples && !record.placement.flat) {
+      place_samples(record);
+    } else if (!target) {
+      leave_out(record.id);
+    } else if (!is_independent(record, *target)) {
+      leave_out(record.id);
+    } else if (is_gradient_of_graph(record.id.kind)) {
+      place_addend(record, *target);
+    } else if (record.id.microbatch == values_of(record, *target).front()->id.microbatch) {
+      kept_.push_back(record);  // that of the other micro-batches is the same
+      kept_.back().id.microbatch = *target;
+    }
+  }
+
+  // The rank's records of this name in all micro-batches that make up the reference's.
+  [[nodiscard]] std::vector<const Record*> values_of(const Record& record,
+                                                     std::int64_t target) const {
+    std::vector<const Record*> values;
+    for (const std::int64_t source : dealt_.sources(target)) {
+      const auto found = own_.find(in_microbatch(record.id, source));
+      if (found != own_.end()) {
+        values.push_back(found->second);
+      }
+    }
+    return values;
+  }
+
+  // Whether a tensor without a dimension of samples means the same in the reference's micro-batch.
+  // It may hold samples nevertheless, where nobody has said so.
+  [[nodiscard]] bool is_independent(const Record& record, std::int64_t target) const {
+    if (record.id.kind == Kind::kParamGrad) {
+      return true;
+    }
+    const bool is_alone = dealt_.sources(target).size() == 1;
+    if (is_alone && (dealt_.is_natural(target) || element_count(record.shape) == 1)) {
+      return true;
+    }
+    if (is_gradient_of_graph(record.id.kind)) {  // as what it is the gradient of
+      TensorId id = record.id;
+      id.kind = id.kind == Kind::kGradInput ? Kind::kInput : Kind::kOutput;
+      const auto value = own_.find(id);
+      return value != own_.end() && !value->second->samples &&
+             is_independent(*value->second, target);
+    }
+    const auto is_same = [&](const Record* value) {
+      return value->digest == record.digest && value->type == record.type &&
+             value->placement == record.placement;
+    };
+    const Record* const other = in_reference(in_microbatch(record.id, target));
+    if (other != nullptr && is_same(other)) {
+      return true;
+    }
+    return !is_alone && record.id.kind != Kind::kLoss &&
+           std::ranges::all_of(values_of(record, target), is_same);
+  }
+
+  void place_samples(const Record& record) {
+    for (const std::int64_t target : dealt_.targets(record.id.microbatch)) {
+      if (!dealt_.complete().contains(target)) {
+        continue;
+      }
+      auto part = part_of(record, target);
+      if (!part) {
+        left_out_.insert(in_microbatch(record.id, target));
+      } else if (!part->placement.dims[part->samples->dim].segments.empty()) {
+        kept_.push_back(*std::move(part));
+      }
+    }
+  }
+
+  // Nothing where its samples are not those that data speak of, or the reference has them
+  // otherwise.
+  [[nodiscard]] std::optional<Record> part_of(const Record& record, std::int64_t target) const {
+    Record part = record;
+    part.id.microbatch = target;
+    SampleDim& samples = *part.samples;
+    samples.count = dealt_.count_of(target);
+    const Record* const other = in_reference(part.id);
+    if ((other != nullptr && other->samples != part.samples) ||
+        part.placement.dims[samples.dim].sparse) {
+      return std::nullopt;
+    }
+    DimPlacement& dim = part.placement.dims[samples.dim];
+    std::vector<std::int64_t> indices(static_cast<std::size_t>(dim.local_size), kPadding);
+    for (const auto& [sample, row] : rows_of(record)) {
+      const ClaimedSample claimed{record.id.microbatch, record.samples->count, sample};
+      if (!dealt_.has(claimed)) {
+        return std::nullopt;
+      }
+      const auto place = dealt_.place_of(claimed);
+      for (std::size_t i = 0; place && place->microbatch == target && i < row.local.size(); ++i) {
+        indices[static_cast<std::size_t>(row.local[i])] =
+            logical_index(samples, place->sample, row.within[i]);
+      }
+    }
+    dim = index_map(indices, indices_per_sample(*record.samples, record.placement) * samples.count);
+    return part;
+  }
+
+  // What the micro-batches add to the gradient of one of the reference.
+  void place_addend(const Record& record, std::int64_t target) {
+    const std::set<std::int64_t>& sources = dealt_.sources(target);
+    const auto number = std::distance(sources.begin(), sources.find(record.id.microbatch));
+    Record& addend = kept_.emplace_back(record);
+    addend.id.microbatch = target;
+    addend.placement.partial_index += static_cast<int>(number) * record.placement.partial_count;
+    addend.placement.partial_count *= static_cast<int>(sources.size());
+  }
+
+  void set_links(RankFile& file) const {
+    std::vector<Edge> edges;
+    for (Edge edge : file.edges()) {
+      if (is_moved(edge.consumer) || is_moved(edge.producer)) {
+        const auto consumer = partner(edge.consumer.microbatch);
+        const auto producer = partner(edge.producer.microbatch);
+        if (!consumer || !producer) {
+          continue;
+        }
+        edge.consumer.microbatch = *consumer;
+        edge.producer.microbatch = *producer;
+      }
+      edges.push_back(std::move(edge));
+    }
+    std::vector<RoundedSum> sums;
+    for (const RoundedSum& sum : file.sums()) {
+      if (!is_moved(sum.id)) {
+        sums.push_back(sum);
+        continue;
+      }
+      for (const std::int64_t target : dealt_.targets(sum.id.microbatch)) {
+        sums.push_back(sum);
+        sums.back().id.microbatch = target;
+      }
+    }
+    file.set_links(std::move(edges), std::move(sums));
+  }
+
+  const DealtSamples& dealt_;
+  const std::vector<TensorId>& data_;
+  std::unordered_map<TensorId, const Record*, TensorIdHash> reference_;
+  std::vector<Record> kept_;
+  std::unordered_map<TensorId, const Record*, TensorIdHash> own_;  // the rank's that are moved
+  std::set<TensorId> left_out_;
+};
+
+}  // namespace
+
+std::set<TensorId> place_records(const StepTrace& reference,
+                                 const DealtSamples& dealt,
+                                 const std::vector<TensorId>& data,
+                                 StepTrace& candidate) {
+  RecordPlacer placer(reference, dealt, data);
+  for (RankFile& file : candidate.ranks) {
+    placer.place(file);
+  }
+  return placer.left_out();
+}
+
+}  // namespace ttrace
