@@ -14,6 +14,7 @@
 #include "analysis/bounds/noise.h"
 #include "analysis/causes/roots.h"
 #include "analysis/checks/broken_ties.h"
+#include "analysis/checks/draw_check.h"
 #include "analysis/checks/edge_check.h"
 #include "analysis/checks/exact_check.h"
 #include "analysis/checks/excuses.h"
@@ -328,7 +329,8 @@ void add_joint_checks(const Trace& reference,
             [&] {
               check_norms(report.tensors, vocabulary, coarsest_type(candidate), options.allowances);
             },
-            [&] { check_losses(matches, report.tensors, vocabulary, options.allowances); }},
+            [&] { check_losses(matches, report.tensors, vocabulary, options.allowances); },
+            [&] { check_draws(candidate, matches, report.tensors, vocabulary, report.notes); }},
            options.shuffle);
 }
 
@@ -338,16 +340,17 @@ void add_excuses(std::span<const Match> matches, const DiffOptions& options, Rep
   const Allowances& allowances = options.allowances;
   const ModelVocabulary vocabulary(report.candidate.manifest.roles);
   std::vector<TensorVerdict>& tensors = report.tensors;
-  const auto flips = [&] {
-    return report.follows_candidate() || !allowances.has(Allowance::kBehindFlips)
-               ? Excuses()
-               : behind_flips(tensors);
+  const auto choices = [&] {
+    return either(report.follows_candidate() || !allowances.has(Allowance::kBehindFlips)
+                      ? Excuses()
+                      : behind_flips(tensors),
+                  behind_draws(matches, tensors, {}));
   };
   std::vector<Excuses> found;
   const auto add = [&](Excuses excuses) { found.push_back(std::move(excuses)); };
   call_all(
-      {[&] { add(flips()); },
-       [&] { add(report.has_residuals ? inherited(tensors, flips(), allowances) : Excuses()); },
+      {[&] { add(choices()); },
+       [&] { add(report.has_residuals ? inherited(tensors, choices(), allowances) : Excuses()); },
        [&] { add(behind_norms(tensors, vocabulary, allowances)); },
        [&] {
          const auto of = [&](const Side& side, Status missing) {

@@ -2,7 +2,7 @@
 
 #include "analysis/align/machine.h"
 #include "trace/file/manifest.h"
-#include "trace/merge/routing.h"
+#include "trace/merge/draws.h"
 
 #include <ttrace/error.h>
 
@@ -138,7 +138,7 @@ std::vector<std::string> check_comparable(const Trace& reference,
   }
 
   if (!r.forced_routing.empty()) {
-    TTRACE_CHECK(r.forced_routing == digest_of(read_routing(candidate)),
+    TTRACE_CHECK(r.forced_routing == digest_of_choices(candidate),
                  UsageError,
                  fmt::format("the reference {} used the choices of experts of another candidate "
                              "than {}; run it again with TTRACE_CANDIDATE set to this candidate, "

@@ -1,5 +1,5 @@
 // Findings whose symptom is the cause already, or names whom to ask: NaN and Inf, flipped choices
-// of experts, recomputed values, inputs that differ. And what their checks claim.
+// of experts, random numbers, recomputed values, inputs that differ. And what their checks claim.
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 
@@ -123,8 +123,11 @@ Hypotheses recompute(const Evidence& evidence) {
         "the first one began with {}; check what the second one is given, and what writes to that "
         "in place between the two",
         to_string(*check->original));
-  } else if (evidence.finding().id.kind == Kind::kMask) {
-    state = "the state of the random numbers is not restored";
+  } else if (evidence.finding().id.kind == Kind::kDraw) {
+    state =
+        "it was recomputed with other random numbers, because the state of the random numbers is "
+        "not "
+        "restored (checkpoint with preserve_rng_state=False, a generator that nobody saves)";
   } else if (evidence.finding().id.kind == Kind::kScale ||
              evidence.finding().id.kind == Kind::kAmaxHistory) {
     state = "the recomputed forward quantises with scales of its own instead of the first ones";
@@ -137,6 +140,38 @@ Hypotheses recompute(const Evidence& evidence) {
                   ranks_text(evidence.finding().ranks()),
                   state),
       evidence.finding().ranks());
+}
+
+Hypotheses other_random_numbers(const Evidence& evidence) {
+  const std::vector<int> ranks = evidence.finding().ranks();
+  return named_by_symptom(
+      Signature::kRandomNumbers,
+      fmt::format(
+          "other random numbers on {}, which hold the same tensor: they need one seed there, "
+          "and the same draws before",
+          ranks_text(ranks)),
+      ranks);
+}
+
+Hypotheses same_random_numbers(const Evidence& evidence) {
+  const std::vector<int> ranks = evidence.finding().ranks();
+  return named_by_symptom(
+      Signature::kRandomNumbers,
+      fmt::format(
+          "{} draw the same mask, or noise, although they hold different parts of the tensor: "
+          "they need seeds of their own there",
+          ranks_text(ranks)),
+      ranks);
+}
+
+Hypotheses no_random_numbers(const Evidence& evidence) {
+  const bool in_candidate = evidence.match().candidate.empty();
+  return named_by_symptom(
+      Signature::kRandomNumbers,
+      fmt::format("the {} draws no random numbers here, but the {} does: check that both train "
+                  "(train(), not eval()) with the same probabilities",
+                  in_candidate ? "candidate" : "reference",
+                  in_candidate ? "reference" : "candidate"));
 }
 
 Hypotheses source(const Evidence& evidence, const Sides& sides) {
@@ -170,6 +205,9 @@ Hypotheses find_claimed(const Evidence& evidence) {
 
 Hypotheses find_symptom(const Evidence& evidence) {
   const TensorVerdict& finding = evidence.finding();
+  if (finding.symptom() == Symptom::kMissing && finding.id.kind == Kind::kDraw) {
+    return no_random_numbers(evidence);
+  }
   switch (finding.symptom()) {
     case Symptom::kNonFinite:
       return non_finite(evidence);
@@ -178,7 +216,11 @@ Hypotheses find_symptom(const Evidence& evidence) {
     case Symptom::kRecompute:
       return recompute(evidence);
     case Symptom::kReplicasDisagree:
-      return finding.id.recompute ? recompute(evidence) : Hypotheses();
+      return finding.id.recompute             ? recompute(evidence)
+             : finding.id.kind == Kind::kDraw ? other_random_numbers(evidence)
+                                              : Hypotheses();
+    case Symptom::kSameDraws:
+      return same_random_numbers(evidence);
     default:
       return evidence.sides() == nullptr ? Hypotheses() : source(evidence, *evidence.sides());
   }

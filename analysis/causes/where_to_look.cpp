@@ -184,6 +184,8 @@ Advice advice_on_copies(Kind kind) {
       return "check how ranks keep {path} equal: {copies}";
     case Kind::kGradOutput:
       return "check the backward of the modules that consume the output of {path}: {copies}";
+    case Kind::kDraw:
+      return "check the state of the random numbers in {path}: {copies}";
     case Kind::kOperand:
       return "check which codes and which scale each rank uses for {operand}: {copies}";
     case Kind::kScale:
@@ -200,6 +202,9 @@ Advice advice_on_copies(Kind kind) {
 Advice advice_on_symptom(const TensorVerdict& tensor) {
   switch (tensor.symptom()) {
     case Symptom::kMissing:
+      if (tensor.id.kind == Kind::kDraw) {
+        return "check whether {path} draws random numbers in both programs";
+      }
       return tensor.status() == Status::kMissingInReference
                  ? "check whether the reference has {path} under another name, step or micro-batch"
                  : "check whether the candidate runs {path} in this micro-batch and under this "
@@ -229,6 +234,8 @@ Advice advice_on_symptom(const TensorVerdict& tensor) {
     case Symptom::kMessage:
       return "check the messages of {path} between pipeline stages: their order, buffers that are "
              "reused too early, and whether the ranks wait for them";
+    case Symptom::kSameDraws:
+      return "check how {ranks} seed their random numbers in {path}";
     case Symptom::kSource:
       return "check what lies between {path} and the module before it: copies, gathers, reused "
              "buffers, and values that are overwritten in place";

@@ -93,7 +93,7 @@ Excuses behind_flips(std::span<const TensorVerdict> tensors) {
 }
 
 Excuses inherited(std::span<const TensorVerdict> tensors,
-                  const Excuses& flips,
+                  const Excuses& choices,
                   const Allowances& allowances) {
   // Largest of clean runs whose operators were right: 1.36, of a factor, over 40 random BF16
   // layouts.
@@ -107,21 +107,29 @@ Excuses inherited(std::span<const TensorVerdict> tensors,
   bool overflown = false;  // something before is Inf on one side alone, by round-off
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const TensorVerdict& tensor = tensors[i];
-    const bool is_behind_flip = i < flips.size() && flips[i].has_value();
+    const bool is_behind_choice = i < choices.size() && choices[i].has_value();
     const bool is_not_finite = tensor.fails(Question::kFinite);
     const bool adds_up = !unseen && tensor.comparison && (may_overflow || !is_not_finite) &&
                          (share_with_overflows(tensor) <= most ||
                           (overflown && is_not_finite && tensor.ratio() <= most));
-    if (is_of_size_alone(tensor) && !is_behind_flip && ((wrong && follows) || adds_up)) {
+    if (is_of_size_alone(tensor) && !is_behind_choice && ((wrong && follows) || adds_up)) {
       excuses[i] = Excused{Excuse::kInherited, ""};
       overflown = overflown || (is_not_finite && !wrong);
     }
-    wrong = wrong || (tensor.is_wrong() && !is_behind_flip && !excuses[i]);
+    wrong = wrong || (tensor.is_wrong() && !is_behind_choice && !excuses[i]);
     unseen =
         unseen || (tensor.find(Question::kOperator) == nullptr &&
                    tensor.origin() != BoundOrigin::kExact && has_own_operators(tensor.id.kind));
   }
   return excuses;
+}
+
+Excuses either(Excuses first, const Excuses& second) {
+  first.resize(std::max(first.size(), second.size()));
+  for (std::size_t i = 0; i < second.size(); ++i) {
+    first[i] = first[i] ? first[i] : second[i];
+  }
+  return first;
 }
 
 Excuses excused(std::span<const TensorVerdict> tensors,

@@ -37,11 +37,15 @@ using Excuses = std::vector<std::optional<Excused>>;
 // Errors of T2 whose own operators are right: something that comes before is wrong, or roundings
 // have added up to more than the noise passes showed. Before anything is wrong that holds up to 2
 // times the bound, and as long as all tensors before were checked so. It holds for numbers of F16
-// that overflow on one side alone, too, and for all NaN and Inf behind them. What is behind a flip
-// (`flips`, empty if nothing is) is neither wrong nor inherited.
+// that overflow on one side alone, too, and for all NaN and Inf behind them. What is behind a flip,
+// or behind random numbers that nobody follows (`choices`, empty if nothing is), is neither wrong
+// nor inherited.
 [[nodiscard]] Excuses inherited(std::span<const TensorVerdict> tensors,
-                                const Excuses& flips = {},
+                                const Excuses& choices = {},
                                 const Allowances& allowances = {});
+
+// Tensors that one of the two excuses; the first one where both do. Either may be empty.
+[[nodiscard]] Excuses either(Excuses first, const Excuses& second);
 
 // Tensors that `is_excused` holds for.
 [[nodiscard]] Excuses excused(std::span<const TensorVerdict> tensors,

@@ -31,6 +31,7 @@ enum class Question : std::uint8_t {
   kType,            // T0: are the element types equal?
   kFormat,          // T0: are the codes of an FP8 operand numbers of one format?
   kRecompute,       // T0: is a recomputed value the first one?
+  kDraws,           // T0: do ranks draw different random numbers for different parts?
   kShape,           // T0: are the logical shapes equal?
   kRows,            // T0: do both sides hold the same rows of a sparse dimension?
   kMessage,         // T0: is what was received what was sent?
@@ -69,6 +70,7 @@ enum class Symptom : std::uint8_t {
   kNotEqual,          // must be equal and is not
   kIllegalFlip,       // experts chosen that round-off does not explain
   kRecompute,         // a recomputed value is not the first one
+  kSameDraws,         // ranks drew the same random numbers for different parts of a tensor
   kMessage,           // received is not what was sent
   kCollective,        // a collective returns what its inputs do not make
   kNorm,              // a norm is not that of the tensors it is made from

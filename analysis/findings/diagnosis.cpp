@@ -39,6 +39,7 @@ constexpr auto kSignatureNames = std::to_array<SignatureName>({
     {Signature::kWrongLayer, "wrong_layer"},
     {Signature::kNonFinite, "non_finite"},
     {Signature::kRoutingFlip, "routing_flip"},
+    {Signature::kRandomNumbers, "random_numbers"},
     {Signature::kRecompute, "recompute"},
     {Signature::kSource, "source"},
 });

@@ -40,6 +40,7 @@ enum class Signature : std::uint8_t {
   kWrongLayer,         // what another layer has
   kNonFinite,          // NaN or Inf
   kRoutingFlip,        // choices of experts that round-off does not explain
+  kRandomNumbers,      // draws that should be equal, or should differ
   kRecompute,          // a forward that ran again and did not repeat itself
   kSource,             // tokens, labels or first parameters differ already
 };

@@ -50,6 +50,7 @@ constexpr auto kExcuses = std::to_array<ExcuseRow>({
     {Excuse::kUnaligned, "unaligned_samples", Status::kNotJudged, false, false, false},
     {Excuse::kHarmlessScale, "harmless_scale", Status::kWithin, true, true, false},
     {Excuse::kBehindFlip, "behind_flip", Status::kBehindFlip, true, false, false},
+    {Excuse::kRandom, "random", Status::kNotJudged, true, false, false},
     {Excuse::kInherited, "inherited", Status::kInherited, true, false, false},
     {Excuse::kAllowed, "allowed", std::nullopt, false, false, true},
     {Excuse::kUntraced, "untraced", std::nullopt, false, false, true},

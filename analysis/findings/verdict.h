@@ -47,6 +47,7 @@ enum class Excuse : std::uint8_t {
   kUnaligned,    // nothing says which of the candidate's samples are in it
   kHarmlessScale,  // another scale of an FP8 operand, by a power of two that changes no code
   kBehindFlip,     // tokens before it go to other experts
+  kRandom,         // random numbers before it could not be followed
   kInherited,      // its own operators are right, and the error came with their inputs
   kAllowed,        // the user permits it
   kUntraced,       // the candidate's program declares that it cannot give it

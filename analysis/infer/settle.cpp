@@ -91,15 +91,16 @@ class Settler {
     std::set<PlacementClass> classes;
     for (const Match& match : matches) {
       const PlacementClass tensors = placement_class(match.id);
-      if (!tensors.field.empty() && !match.reference.empty() && is_undeclared(match) &&
-          contradicts_guess(match)) {
+      // The values of random numbers say nothing of where they lie.
+      if (!tensors.field.empty() && match.id.kind != Kind::kDraw && !match.reference.empty() &&
+          is_undeclared(match) && contradicts_guess(match)) {
         contradicted_.insert(match.id);
         summed_.emplace(match.id, match.candidate.front().record->placement.partial_over);
         classes.insert(tensors);
       }
     }
     for (const Match& match : matches) {
-      if (!match.reference.empty() && is_undeclared(match) &&
+      if (match.id.kind != Kind::kDraw && !match.reference.empty() && is_undeclared(match) &&
           classes.contains(placement_class(match.id))) {
         asked_.insert(match.id);
       }

@@ -80,7 +80,7 @@ std::vector<std::string> modules_to_zoom(const TensorId& id, const Modules& modu
     case Kind::kOutput:
     case Kind::kGradInput:
     case Kind::kRouting:
-    case Kind::kMask:
+    case Kind::kDraw:
     case Kind::kScale:
     case Kind::kAmaxHistory:
     case Kind::kOperand:

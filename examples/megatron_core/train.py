@@ -63,6 +63,7 @@ def arguments() -> argparse.Namespace:
     add("--fp8-parameters", action="store_true", help="weights of the linears are FP8 tensors")
     add("--fp8-history", type=int, default=8, help="length of the histories of largest magnitudes")
     add("--packed", action="store_true", help="a micro-batch is one row of two packed sequences")
+    add("--dropout", type=float, default=0.0, help="probability of zeros in attention and behind every block")
     add("--steps", type=int, default=2)
     add("--seed", type=int, default=1234)
     add("--device", default="cpu", choices=["cpu", "cuda"])
@@ -208,8 +209,8 @@ def configuration() -> TransformerConfig:
         gated_linear_unit=ARGS.swiglu,
         activation_func=torch.nn.functional.silu if ARGS.swiglu else torch.nn.functional.gelu,
         add_bias_linear=not ARGS.swiglu and not ARGS.experts,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
+        hidden_dropout=ARGS.dropout,
+        attention_dropout=ARGS.dropout,
         tensor_model_parallel_size=ARGS.tp,
         pipeline_model_parallel_size=ARGS.pp,
         context_parallel_size=ARGS.cp,

@@ -22,6 +22,7 @@ struct OpenScope {
   bool leaf = false;  // no known module below: its operators are its own
   const OpenScope* parent = nullptr;
   std::uint64_t epoch = scope_epoch();
+  mutable int draws = 0;  // of random operators so far
 
   [[nodiscard]] bool is_stale() const { return epoch != scope_epoch(); }
 };

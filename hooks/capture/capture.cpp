@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <utility>
@@ -19,6 +20,17 @@ namespace ttrace {
 namespace {
 
 std::atomic<Capture*> active{nullptr};
+
+// Where a program that trains these may draw random numbers.
+std::vector<c10::Device> devices_of(const ParameterMap& parameters) {
+  std::vector<c10::Device> devices = {c10::Device(c10::DeviceType::CPU)};
+  for (const Parameter& parameter : parameters.all()) {
+    if (std::ranges::find(devices, parameter.tensor.device()) == devices.end()) {
+      devices.push_back(parameter.tensor.device());
+    }
+  }
+  return devices;
+}
 
 }  // namespace
 
@@ -55,7 +67,7 @@ Capture::Capture(Parts parts, std::shared_ptr<Failure> failure)
       failure_(std::move(failure)),
       modules_(std::move(parts.modules)),
       parameters_(std::move(parts.parameters)),
-      forced_routing_(std::move(parts.forced_routing)),
+      followed_(std::move(parts.followed)),
       recorder_(environment_, std::move(parts.layout), std::move(parts.annotations)),
       replacement_(std::move(parts.given_values), recorder_),
       producers_(recorder_),
@@ -83,6 +95,8 @@ void Capture::begin_step(std::int64_t step,
     recorder_.begin_step(step, clock, writer);
     step_ = step;
     reduced_ = false;
+    draws_ = 0;
+    generators_.emplace(devices_of(parameters_), c10::ArrayRef<at::Generator>());
     if (noise_) {
       noise_->set_casts_round(true);
     }
@@ -211,11 +225,13 @@ void Capture::end_step() {
   contain([&] {
     settle_gradients();
     record_trail();
+    look_for_unseen_draws();
   });
   const std::lock_guard lock(mutex_);
   recorder_.end_step();
   microbatches_.clear();
   leaves_.clear();
+  latest_.clear();
   producers_.clear();
   gradients_.clear();
   activation_hooks_.remove_from_leaves();

@@ -19,17 +19,19 @@
 #include "hooks/capture/dispatched_sums.h"
 #include "hooks/capture/gradient_hooks.h"
 #include "hooks/capture/gradient_waits.h"
+#include "hooks/capture/latest_shapes.h"
 #include "hooks/capture/leaf_outputs.h"
 #include "hooks/capture/microbatches.h"
 #include "hooks/capture/open_sums.h"
 #include "hooks/capture/operator_trail.h"
 #include "hooks/capture/producers.h"
+#include "hooks/capture/random_operator.h"
 #include "hooks/capture/recorder.h"
 #include "hooks/capture/replacement.h"
 #include "hooks/nudge/noise_policy.h"
 #include "hooks/nudge/operator_effects.h"
 #include "hooks/nudge/origins.h"
-#include "hooks/replace/forced_routing.h"
+#include "hooks/replace/followed_choices.h"
 #include "hooks/replace/given_values.h"
 
 #include <ttrace/collective_call.h>
@@ -60,7 +62,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
     Annotations annotations;
     std::vector<NamedTensor> parameters;
     ModuleIndex modules;
-    std::optional<ForcedRouting> forced_routing = {};
+    std::shared_ptr<const FollowedChoices> followed = {};  // null: the program's own
     std::unique_ptr<const GivenValues> given_values = {};  // null: the program's own
     std::vector<at::Tensor> buffers = {};                  // of modules
   };
@@ -140,6 +142,15 @@ class Capture : public std::enable_shared_from_this<Capture> {
                                          const at::Tensor& choices,
                                          const at::Tensor& margins);
 
+  // Records random numbers. Returns those that the program uses: its own, or those of the run that
+  // it follows.
+  [[nodiscard]] at::Tensor scope_draw(const std::string& path, int slot, const at::Tensor& draw);
+  // A random operator is done, and no other one within it has drawn. Overwrites what it returned in
+  // a pass that follows another run.
+  void drew(const RandomOperator& random,
+            std::string_view name,
+            const std::vector<c10::IValue>& outputs);
+
   // One of c10d's operators is about to start.
   void communication_begins(std::string_view name, c10::ArrayRef<const c10::IValue> inputs);
   // The id that the output will have; nothing if it is not traced.
@@ -218,6 +229,16 @@ class Capture : public std::enable_shared_from_this<Capture> {
   [[nodiscard]] at::Tensor record_local(const Spot& spot,
                                         const at::Tensor& local,
                                         const GradientSlotPtr& gradient);
+  // An activation that a module was given or returned; see LatestShapes.
+  void saw(const TensorId& id, const at::Tensor& tensor, bool has_rows);
+  // The bytes that take the place of a draw; nothing if the program keeps it.
+  [[nodiscard]] std::optional<std::vector<std::byte>> followed_draw(
+      const TensorId& id, const at::Tensor& draw, const Recorder::Options& options) const;
+  using PlacedDraw = Recorder::PlacedLike;
+  // Where a draw of this shape lies, as far as the activations before it tell.
+  [[nodiscard]] PlacedDraw place_draw(const std::vector<std::int64_t>& shape) const;
+  void draw_unseen(const TensorId& id, std::string_view name);
+  void look_for_unseen_draws();
   void follow_in_place(std::string_view name, const at::Tensor& output);
   // Whether LeafOutputs was offered the output of an operator with these inputs.
   [[nodiscard]] bool offer_output(const OperatorInputs& inputs, const at::Tensor& output);
@@ -269,7 +290,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   const ModuleIndex modules_;
   ParameterMap parameters_;
   std::optional<NoisePolicy> noise_;
-  const std::optional<ForcedRouting> forced_routing_;
+  const std::shared_ptr<const FollowedChoices> followed_;  // null: this pass follows nobody
   GradientHooks parameter_hooks_;
 
   std::mutex mutex_;  // guards what follows
@@ -283,6 +304,9 @@ class Capture : public std::enable_shared_from_this<Capture> {
   GradientWaits gradients_;
   GradientHooks activation_hooks_;
   LeafOutputs leaves_;
+  LatestShapes latest_;
+  std::uint64_t draws_ = 0;                    // of this step, wherever they were made
+  std::optional<GeneratorStates> generators_;  // when the step began
   Microbatches microbatches_;
   OperatorTrail trail_;  // in zoom passes
   std::int64_t step_ = 0;

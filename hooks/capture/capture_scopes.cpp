@@ -67,8 +67,13 @@ at::Tensor Capture::scope_input(
     const Spot spot{Kind::kInput, path, slot, forward_run(), addends};
     if (!producers_.join(spot, tensor, rows, current_microbatch())) {
       result = record_value(spot, tensor, Kind::kGradInput, rows);
-    } else if (const GradientSlotPtr gradient = producers_.gradient_at(tensor);
-               gradient != nullptr && addends > 1) {
+      return;
+    }
+    if (const auto source = producers_.first_name_of(tensor, current_microbatch())) {
+      saw(*source, tensor, rows != nullptr);
+    }
+    if (const GradientSlotPtr gradient = producers_.gradient_at(tensor);
+        gradient != nullptr && addends > 1) {
       gradient->sums.push_back(addends);
     }
   });
@@ -86,6 +91,10 @@ at::Tensor Capture::scope_output(
     }
   });
   return result;
+}
+
+void Capture::saw(const TensorId& id, const at::Tensor& tensor, bool has_rows) {
+  latest_.saw({id, shape_of(tensor), current_microbatch(), has_rows});
 }
 
 at::Tensor Capture::record_value(const Spot& spot,
@@ -106,6 +115,7 @@ at::Tensor Capture::record_value(const Spot& spot,
     }
   }
   const TensorId id = ids.front();
+  saw(id, tensor, rows != nullptr);
   const at::Tensor value = readable ? value_with_noise(spot, tensor) : tensor;
   at::Tensor result = value;
   std::optional<TensorCopy> own;
@@ -179,8 +189,13 @@ std::int64_t Capture::scope_local(
   contain([&] {
     leaves_.commit();
     const Spot spot{kind, path, slot, forward_run()};
-    if (!in_microbatch() ||
-        (kind == Kind::kInput && producers_.join(spot, local, nullptr, current_microbatch()))) {
+    if (!in_microbatch()) {
+      return;
+    }
+    if (kind == Kind::kInput && producers_.join(spot, local, nullptr, current_microbatch())) {
+      if (const auto source = producers_.first_name_of(local, current_microbatch())) {
+        saw(*source, local, false);
+      }
       return;
     }
     GradientSlotPtr gradient;
@@ -201,6 +216,7 @@ at::Tensor Capture::record_local(const Spot& spot,
                                  const GradientSlotPtr& gradient) {
   const MicrobatchPtr microbatch = current_microbatch();
   const TensorId id = recorder_.next_id(spot, microbatch.get());
+  saw(id, local, false);
   const bool is_output = spot.kind == Kind::kOutput;
   const bool readable = unreadable(local).empty();
   at::Tensor result = local;
@@ -254,7 +270,7 @@ at::Tensor Capture::scope_routing(const std::string& path,
         recorder_.next_id({Kind::kRouting, path, kChoicesSlot, forward_run()}, microbatch.get());
     record_tensor(recorder_, id, choices, {microbatch.get()});
     record_in(microbatch, {Kind::kRouting, path, kMarginsSlot, forward_run()}, margins);
-    if (forced_routing_ && unreadable(choices).empty()) {
+    if (followed_ != nullptr && unreadable(choices).empty()) {
       const auto placement = recorder_.place(id, shape_of(choices), {microbatch.get()});
       TTRACE_CHECK(placement,
                    UsageError,
@@ -262,7 +278,7 @@ at::Tensor Capture::scope_routing(const std::string& path,
                    to_string(id),
                    " were permuted, and their order cannot be restored; annotate its `routing` "
                    "with a dimension b, for example \"s b k\"");
-      result = forced_routing_->choices(id, *placement, choices);
+      result = followed_->experts(id, *placement, choices);
     }
   });
   return result;

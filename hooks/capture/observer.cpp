@@ -4,6 +4,7 @@
 #include "hooks/base/scope_stack.h"
 #include "hooks/base/tensor_access.h"
 #include "hooks/capture/capture.h"
+#include "hooks/capture/random_operator.h"
 #include "hooks/nudge/operator_effects.h"
 #include "hooks/nudge/operator_name.h"
 #include "hooks/nudge/origins.h"
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace ttrace {
@@ -36,7 +38,9 @@ struct OperatorContext : at::ObserverContext {
   const OperatorEffects* effects = nullptr;
   OpaqueReads reads;
   c10::SmallVector<WrittenArgument, 1> written;
-  TrailPlace trail;  // in zoom passes
+  TrailPlace trail;                      // in zoom passes
+  std::optional<RandomOperator> random;  // it may draw random numbers
+  bool drawn_inside = false;             // an operator inside this one has drawn
 };
 
 // Of the step that `epoch` numbers. A context may be gone once its step is over.
@@ -89,6 +93,15 @@ void look_at_arguments(Capture& capture,
   }
 }
 
+void look_for_draws(Capture& capture,
+                    const at::RecordFunction& function,
+                    OperatorContext& context) {
+  const OperatorEffects& effects = effects_of(function);
+  if (effects.may_draw) {
+    capture.contain([&] { context.random.emplace(function.name(), function.inputs(), effects); });
+  }
+}
+
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
   Capture* capture = active_capture();
   if (capture == nullptr || capture->failed() || Unobserved::here()) {
@@ -114,6 +127,9 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
         }
       });
     }
+  }
+  if (context->is_operator) {
+    look_for_draws(*capture, function, *context);
   }
   if (context->is_operator && capture->noise() != nullptr &&
       capture->noise()->concerns_this_thread()) {
@@ -173,6 +189,18 @@ void perturb_written(NoisePolicy& noise, NoiseClass kind, OperatorContext& conte
   }
 }
 
+// Called when an operator is done, innermost first. Of operators within each other the innermost
+// one has drawn.
+void finish_draw(Capture& capture, const at::RecordFunction& function, OperatorContext& context) {
+  const bool drawn = !context.drawn_inside && context.random && context.random->has_drawn();
+  if (drawn) {
+    capture.drew(*context.random, function.name(), function.outputs());
+  }
+  for (OperatorContext* above = context.parent; drawn && above != nullptr; above = above->parent) {
+    above->drawn_inside = true;
+  }
+}
+
 // Called when an operator is done, innermost first.
 void finish_noise(Capture& capture, const at::RecordFunction& function, OperatorContext& context) {
   NoisePolicy& noise = *capture.noise();
@@ -222,6 +250,7 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* observer_co
   if (capture == nullptr || !context->is_operator) {
     return;
   }
+  finish_draw(*capture, function, *context);
   if (context->effects != nullptr && capture->noise() != nullptr) {
     capture->contain([&] { finish_noise(*capture, function, *context); });
   }

@@ -19,7 +19,7 @@ bool is_given(Kind kind) {
     case Kind::kAmaxHistory:
     case Kind::kData:
     case Kind::kInput:
-    case Kind::kMask:
+    case Kind::kDraw:
     case Kind::kParam:
     case Kind::kParamNext:
     case Kind::kRouting:

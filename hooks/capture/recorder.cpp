@@ -1,12 +1,15 @@
 #include "hooks/capture/recorder.h"
 
 #include "trace/base/kind.h"
+#include "trace/base/role.h"
+#include "trace/place/boxes.h"
 
 #include <ttrace/error.h>
 #include <ttrace/log.h>
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 namespace ttrace {
@@ -218,6 +221,9 @@ void Recorder::code(CodeRole role, const std::string& path, const std::string& t
 std::optional<Placement> Recorder::place(const TensorId& id,
                                          const std::vector<std::int64_t>& shape,
                                          const Options& options) const {
+  if (options.placement != nullptr) {
+    return *options.placement;
+  }
   Placement placement = placement_of(id, shape, options);
   if (options.microbatch != nullptr) {
     if (has_gradient_scale(id)) {
@@ -237,6 +243,9 @@ bool Recorder::is_undeclared(const TensorId& id,
       options.flat != nullptr || !is_placed(id.kind)) {
     return false;
   }
+  if (options.placement != nullptr) {
+    return options.is_guess;
+  }
   const auto dims = annotations_.find(id.kind, id.path, id.slot);
   return !dims || dims->is_guess;
 }
@@ -248,6 +257,33 @@ std::optional<SampleDim> Recorder::samples_of(const TensorId& id,
                         options.rows == nullptr && options.flat == nullptr;
   const auto dims = may_have ? annotations_.find(id.kind, id.path, id.slot) : std::nullopt;
   return dims ? sample_dim(*dims, placement, annotations_.sizes()) : std::nullopt;
+}
+
+std::optional<Recorder::PlacedLike> Recorder::place_like(const TensorId& id,
+                                                         const std::vector<std::int64_t>& like,
+                                                         const std::vector<std::int64_t>& shape,
+                                                         const MicrobatchState* microbatch) const {
+  const Options options{microbatch};
+  std::optional<Placement> placement = place(id, like, options);
+  if (!placement || placement->partial_count > 1 || placement->dims.size() != like.size()) {
+    return std::nullopt;
+  }
+  const auto same = std::mismatch(like.begin(), like.end(), shape.begin(), shape.end());
+  const auto shared = static_cast<std::size_t>(same.first - like.begin());
+  const std::span<const DimPlacement> others = std::span(placement->dims).subspan(shared);
+  if ((shared == 0 && !shape.empty()) || !is_identity(others)) {
+    return std::nullopt;
+  }
+  PlacedLike result{whole(shape), is_undeclared(id, like, options)};
+  std::copy_n(placement->dims.begin(), shared, result.placement.dims.begin());
+  return result;
+}
+
+bool Recorder::cuts_only_samples() const {
+  const std::string_view samples = patterns_of(Role::kDataParallel, annotations_.roles());
+  return std::ranges::all_of(layout_.axes, [&](const Axis& axis) {
+    return axis.size == 1 || fits_any(samples, axis.name);
+  });
 }
 
 Placement Recorder::placement_of(const TensorId& id,

@@ -87,11 +87,13 @@ class Recorder {
   struct Options {
     const MicrobatchState* microbatch = nullptr;
     bool inferred = false;
-    Turn turn = {};                   // order 0: the next one
-    const RowPart* rows = nullptr;    // where the program has placed them
-    const FlatShard* flat = nullptr;  // not the annotated tensor, but a part of it
-    bool lacks_noise = false;         // see Record
-    bool needs_no_gradient = false;   // see Record
+    Turn turn = {};                        // order 0: the next one
+    const RowPart* rows = nullptr;         // where the program has placed them
+    const FlatShard* flat = nullptr;       // not the annotated tensor, but a part of it
+    const Placement* placement = nullptr;  // where it lies; annotations say nothing of it
+    bool is_guess = false;                 // nobody declared `placement`
+    bool lacks_noise = false;              // see Record
+    bool needs_no_gradient = false;        // see Record
   };
   // Whether a record needs no values (TTRACE_COUNT): snapshots then hold type and shape alone.
   [[nodiscard]] bool only_counts() const { return environment_.count_only; }
@@ -128,6 +130,19 @@ class Recorder {
   [[nodiscard]] std::optional<Placement> place(const TensorId& id,
                                                const std::vector<std::int64_t>& shape,
                                                const Options& options) const;
+  // Where a tensor of the shape `shape` lies whose first dimensions are those of the activation
+  // `id`, of the shape `like`. Nothing if there is no such dimension, if the activation is cut
+  // along another one, or if it is an addend of a sum.
+  struct PlacedLike {
+    Placement placement;
+    bool is_guess = false;  // as the activation's is
+  };
+  [[nodiscard]] std::optional<PlacedLike> place_like(const TensorId& id,
+                                                     const std::vector<std::int64_t>& like,
+                                                     const std::vector<std::int64_t>& shape,
+                                                     const MicrobatchState* microbatch) const;
+  // Whether this run divides nothing but samples, and so knows more of where a tensor lies.
+  [[nodiscard]] bool cuts_only_samples() const;
   // Takes the next turn for something recorded later.
   [[nodiscard]] Turn take_turn() { return {++order_, clock_.elapsed()}; }
 

@@ -4,6 +4,7 @@
 #include "hooks/nudge/operator_name.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
 #include <ATen/core/function_schema.h>
 
 #include <array>
@@ -32,6 +33,14 @@ Material material_of(std::string_view base) {
                                                 : Material::kArguments;
 }
 
+// Namespaces of operators that never draw, or that carry torch's tag if they do.
+constexpr auto kTagged = std::to_array<std::string_view>(
+    {"aten::", "prim::", "prims::", "c10d::", "_c10d_functional::", "profiler::", "inductor::"});
+
+bool is_foreign(std::string_view name) {
+  return !starts_with_one_of(kTagged, name);
+}
+
 OperatorEffects look_up(const at::RecordFunction& function) {
   OperatorEffects effects;
   const std::string_view base = base_name(function.name());
@@ -41,6 +50,9 @@ OperatorEffects look_up(const at::RecordFunction& function) {
     const auto handle = c10::Dispatcher::singleton().findOp(*name);
     effects.is_composed =
         handle && handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+    // An operator that torch does not have carries the tag only if its author thought of it.
+    effects.may_draw = handle && !effects.is_composed &&
+                       (handle->hasTag(at::Tag::nondeterministic_seeded) || is_foreign(name->name));
   }
   const bool resizes = base.starts_with("resize");
   effects.overwrites = (effects.material != Material::kArguments && !resizes) || base == "copy_" ||

@@ -26,6 +26,7 @@ struct OperatorEffects {
   Material material = Material::kArguments;
   NoiseClass noise = NoiseClass::kRounding;
   bool is_composed = false;     // torch composes it of others: no kernel of its own computes it
+  bool may_draw = false;        // a kernel of its own may take numbers from a generator
   bool returns = true;          // something
   bool overwrites = false;      // what it writes to keeps nothing of what was there
   std::vector<bool> writes;     // by argument: the schema marks it as changed, "(a!)"

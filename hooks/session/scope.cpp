@@ -126,8 +126,8 @@ at::Tensor Scope::output(const at::Tensor& tensor, int slot, const Rows* rows) {
 }
 
 at::Tensor Scope::mask(const at::Tensor& tensor, int slot) {
-  state(Kind::kMask, tensor, slot);
-  return tensor;
+  Capture* const capture = tracing();
+  return capture == nullptr ? tensor : capture->scope_draw(impl_->open.path, slot, tensor);
 }
 
 void Scope::scale(const at::Tensor& tensor, int slot) {

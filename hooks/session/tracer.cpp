@@ -139,14 +139,14 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
     if (environment_.pass == Pass::kNoise) {
       check_reference();
     }
-    const auto forced = ForcedRouting::of(environment_);
-    forced_routing_ = forced ? forced->digest() : "";
+    const auto followed = FollowedChoices::of(environment_);
+    forced_routing_ = followed == nullptr ? "" : followed->digest();
     auto capture = std::make_shared<Capture>(Capture::Parts{environment_,
                                                             layout,
                                                             annotations,
                                                             std::move(parameters),
                                                             ModuleIndex(modules),
-                                                            forced,
+                                                            followed,
                                                             given_values(),
                                                             buffers_of(modules)},
                                              failure_);

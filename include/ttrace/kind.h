@@ -25,7 +25,7 @@ enum class Kind : std::uint8_t {
   kLoss,        // loss per token, not averaged
   kScalar,      // gradient norm, mean loss, learning rate
   kRouting,
-  kMask,
+  kDraw,  // what a random operator returned: a dropout mask, noise
   kScale,
   kAmaxHistory,
   kOperand,  // what a product consumes of a quantised tensor: codes times scale

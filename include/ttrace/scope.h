@@ -106,7 +106,9 @@ class TTRACE_API Scope {
   [[nodiscard]] Local out_local(const at::Tensor& local, int slot, bool has_gradient);
   [[nodiscard]] static at::Tensor local_gradient(std::int64_t expected, const at::Tensor& gradient);
 
-  // Records a dropout mask and returns it. A comparison demands that masks are equal.
+  // Records a dropout mask, or other random numbers that the program makes without an operator of
+  // torch (kind `draw`). REQUIRES: the program uses the returned numbers: its own, or those of the
+  // run that this pass follows (TTRACE_CANDIDATE, noise passes).
   [[nodiscard]] at::Tensor mask(const at::Tensor& tensor, int slot = 0);
 
   // Records the experts that this module chose for every token: `choices` int64 [..., k], best

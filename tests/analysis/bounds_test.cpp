@@ -189,7 +189,7 @@ TEST(Bounds, StructuralKindsAndIntegersMustBeEqualEvenWithNoise) {
   const NoiseModel noise(passes({noise_row("s0/param/w/0", 1.0, 1.0)}), {});
   EXPECT_EQ(bound_of("s0/param/w/0", noise).value, 0.0);
   EXPECT_EQ(bound_of("s0/param/w/0", noise).source, "exact (param)");
-  EXPECT_EQ(bound_of("s0/m0/mask/a/0", noise).source, "exact (mask)");
+  EXPECT_EQ(bound_of("s0/m0/draw/a/0", noise).source, "exact (draw)");
   EXPECT_EQ(bound_of("s0/m0/output/a/0", noise, ElementType::kI64).source, "exact (i64)");
   EXPECT_EQ(bound_of("s0/m0/data/tokens/0", noise).origin, BoundOrigin::kExact);
 }

@@ -3,7 +3,7 @@
 #include "analysis/reports/report_writers.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
-#include "trace/merge/routing.h"
+#include "trace/merge/draws.h"
 
 #include <ttrace/error.h>
 
@@ -242,7 +242,7 @@ TEST_F(RoutingCheck, OtherMicrobatchesAndWhatComesBeforeAreJudgedAllTheSame) {
 
 TEST_F(RoutingCheck, ReferenceThatFollowedTheCandidateJudgesAllSharply) {
   build(candidate_, choices({0, 1, 2, 7, 4, 5, 6, 7}), margins({0.5, 0.003, 0.5, 0.5}), 0.5);
-  reference_.manifest.forced_routing = digest_of(read_routing(candidate_.write()));
+  reference_.manifest.forced_routing = digest_of_choices(candidate_.write());
   written_ = true;
   build(reference_, choices(experts_), margins(margins_), 0.0);
   const Report report = run();
@@ -273,10 +273,11 @@ TEST_F(RoutingCheck, ChoicesOfSeveralRanksAreOneTensor) {
   ranks.add(0, {kChoices, {0, 1, 2, 3}, ElementType::kI64, {2, 2}, first})
       .add(1, {kChoices, {4, 5, 6, 7}, ElementType::kI64, {2, 2}, second});
   candidate_.add(0, choices(experts_));
-  const Routing whole = read_routing(candidate_.write());
-  const Routing merged = read_routing(ranks.write());
-  EXPECT_THAT(merged.at(parse_tensor_id(kChoices)).experts, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
-  EXPECT_EQ(digest_of(merged), digest_of(whole));
+  const Trace whole = candidate_.write();
+  const Trace parts = ranks.write();
+  EXPECT_THAT(read_routing(parts).at(parse_tensor_id(kChoices)).experts,
+              ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_EQ(digest_of_choices(parts), digest_of_choices(whole));
 }
 
 }  // namespace

@@ -39,6 +39,7 @@
 #include "trace/file/manifest.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_writer.h"
+#include "trace/merge/draws.h"
 #include "trace/merge/routing.h"
 #include "trace/place/fill.h"
 
@@ -114,10 +115,11 @@ class Trainer {
     }
     const std::string candidate = variable("TTRACE_CANDIDATE");
     if (!candidate.empty() && !route_.empty()) {
-      const ttrace::Routing routing = ttrace::read_routing(ttrace::Trace::open(candidate));
+      const ttrace::Trace trace = ttrace::Trace::open(candidate);
+      const ttrace::Routing routing = ttrace::read_routing(trace);
       followed_ = routing.at(routing_id(first_, ttrace::kChoicesSlot)).experts;
       if (variable("TTRACE_PASS") == "reference") {
-        forced_routing_ = ttrace::digest_of(routing);
+        forced_routing_ = ttrace::digest_of_choices(trace);
       }
     }
     const bool applies =

@@ -483,19 +483,19 @@ TEST(Capture, ScopesAndMasksOfARecomputedForwardAreMarked) {
     RecomputeScope::apply(x, &root).sum().backward();
   });
   EXPECT_THAT(captured.ids_with("/m0/"),
-              ElementsAre("s0/m0/mask/core/0",
+              ElementsAre("s0/m0/draw/core/0",
                           "s0/m0/input/core/0",
                           "s0/m0/output/core/0",
-                          "s0/m0/mask/core/0~",
+                          "s0/m0/draw/core/0~",
                           "s0/m0/input/core/0~",
                           "s0/m0/output/core/0~",
                           "s0/m0/grad_output/core/0",
                           "s0/m0/grad_input/core/0"));
-  for (const std::string kind : {"mask", "input", "output"}) {
+  for (const std::string kind : {"draw", "input", "output"}) {
     const std::string id = "s0/m0/" + kind + "/core/0";
     EXPECT_SAME(captured.tensor(id), captured.tensor(id + "~"));
   }
-  EXPECT_EQ(captured.record("s0/m0/mask/core/0").type, ElementType::kBool);
+  EXPECT_EQ(captured.record("s0/m0/draw/core/0").type, ElementType::kBool);
 }
 
 TEST(Capture, OptimizerOperatorsAreNoRecords) {

@@ -1,8 +1,7 @@
 // Choices of experts: what is recorded, and who follows whose.
-#include "trace/merge/routing.h"
-
 #include "hooks/training.h"
 #include "trace/file/noise_table.h"
+#include "trace/merge/draws.h"
 
 #include <ttrace/error.h>
 
@@ -115,7 +114,7 @@ TEST_F(RoutingTest, ReferenceFollowsTheRanksOfACandidateAndRecordsItsOwnChoices)
   EXPECT_FALSE(at::equal(routed.used, routed.own));
   EXPECT_SAME(routed.used, at::cat(parts, 0));
   EXPECT_SAME(Captured(step0(forced_)).tensor(kChoices), routed.own);
-  const std::string digest = digest_of(read_routing(Trace::open(candidate_.path())));
+  const std::string digest = digest_of_choices(Trace::open(candidate_.path()));
   EXPECT_EQ(digest.size(), 16U);
   EXPECT_EQ(read_manifest(forced_.path()).forced_routing, digest);
 }

@@ -209,7 +209,7 @@ TEST(Annotations, EveryKindTakesTheDimsMadeForIt) {
   EXPECT_EQ(found(annotations, Kind::kInput, attention, 1), "s b g[tp] d");
   EXPECT_EQ(found(annotations, Kind::kGradInput, attention, 1), "s b g[tp] d");
   EXPECT_EQ(found(annotations, Kind::kScalar, attention), "whole");
-  EXPECT_EQ(found(annotations, Kind::kMask, attention), "s b a[tp]");
+  EXPECT_EQ(found(annotations, Kind::kDraw, attention), "s b a[tp]");
 }
 
 TEST(Annotations, InputGradientsHaveDimsOfTheirOwnWhereGiven) {

@@ -71,7 +71,7 @@ TEST(Kinds, ThatArePlacedMustBeEqualOrHoldSamples) {
                           Kind::kCollectiveInput,
                           Kind::kCollectiveOutput,
                           Kind::kOperators));
-  EXPECT_THAT(kinds_where(must_be_equal), ElementsAre(Kind::kData, Kind::kMask));
+  EXPECT_THAT(kinds_where(must_be_equal), ElementsAre(Kind::kData, Kind::kDraw));
   EXPECT_THAT(kinds_where([](Kind kind) { return traits_of(kind).holds_samples; }),
               ElementsAre(Kind::kData,
                           Kind::kInput,
@@ -80,7 +80,7 @@ TEST(Kinds, ThatArePlacedMustBeEqualOrHoldSamples) {
                           Kind::kGradInput,
                           Kind::kLoss,
                           Kind::kRouting,
-                          Kind::kMask,
+                          Kind::kDraw,
                           Kind::kScale,
                           Kind::kOperand));
 }

@@ -106,7 +106,7 @@ inline constexpr std::array kKindTraits = {
                .family = KindFamily::kRouting,
                .holds_samples = true},
     KindTraits{
-        .kind = Kind::kMask, .name = "mask", .family = KindFamily::kData, .holds_samples = true},
+        .kind = Kind::kDraw, .name = "draw", .family = KindFamily::kData, .holds_samples = true},
     KindTraits{.kind = Kind::kScale,
                .name = "scale",
                .field = "scales",

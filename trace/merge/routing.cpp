@@ -4,9 +4,6 @@
 
 #include <ttrace/error.h>
 
-#include <xxhash.h>
-
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -57,22 +54,6 @@ Routing read_routing(const Trace& trace) {
     routing.emplace(id, choices_of(id, parts, trace));
   }
   return routing;
-}
-
-std::string digest_of(const Routing& routing) {
-  if (routing.empty()) {
-    return {};
-  }
-  std::uint64_t digest = 0;
-  for (const auto& [id, choices] : routing) {
-    const std::string name = to_string(id);
-    digest = XXH3_64bits_withSeed(name.data(), name.size(), digest);
-    digest = XXH3_64bits_withSeed(
-        choices.experts.data(), choices.experts.size() * sizeof(std::int64_t), digest);
-  }
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(digest));
-  return text;
 }
 
 }  // namespace ttrace

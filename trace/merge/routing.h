@@ -36,7 +36,4 @@ using Routing = std::map<TensorId, Choices>;
 // Throws UsageError that names the id where the ranks' parts do not make a whole.
 [[nodiscard]] TTRACE_API Routing read_routing(const Trace& trace);
 
-// Names what was chosen: 16 hexadecimal digits, empty if nothing was routed.
-[[nodiscard]] TTRACE_API std::string digest_of(const Routing& routing);
-
 }  // namespace ttrace

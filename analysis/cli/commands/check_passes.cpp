@@ -1,6 +1,7 @@
 #include "analysis/cli/commands/check_passes.h"
 
 #include "analysis/align/machine.h"
+#include "analysis/checks/draw_check.h"
 #include "analysis/checks/routing_check.h"
 #include "analysis/cli/commands/pass_plan.h"
 #include "analysis/cli/commands/remembered_command.h"
@@ -12,6 +13,7 @@
 #include "trace/file/manifest.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_reader.h"
+#include "trace/merge/draws.h"
 #include "trace/merge/routing.h"
 #include "trace/samples/align_samples.h"
 
@@ -140,13 +142,15 @@ void rename_candidate(const CheckOptions& options, const RunDirectory& run, Cour
               course);
 }
 
-// Whether the reference must repeat the candidate's choices to be comparable.
+// Whether the reference must follow the candidate's choices to be comparable: of experts, or what
+// random operators drew.
 bool choices_differ(const RunDirectory& run) {
   try {
     const Trace reference = Trace::open(run.reference());
     Trace candidate = Trace::open(run.candidate());
     static_cast<void>(align_samples(reference, candidate));
-    return has_flips(read_routing(reference), read_routing(candidate));
+    return has_flips(read_routing(reference), read_routing(candidate)) ||
+           has_other_draws(Draws(reference), Draws(candidate));
   } catch (const UsageError&) {
     return false;  // choices that make no whole: the comparison says so
   }
@@ -163,8 +167,8 @@ ReferenceRun find_judge(const CheckOptions& options,
   }
   if (options.rerun.empty()) {
     log(LogLevel::kWarning,
-        "the candidate chose other experts than the stored reference; pass --rerun COMMAND, so "
-        "that the reference can run again with the candidate's choices");
+        "the candidate chose other experts or drew other random numbers than the stored reference; "
+        "pass --rerun COMMAND, so that the reference can run again with the candidate's choices");
     return plain;
   }
   const std::string side = reference_side(options, run);
@@ -179,9 +183,10 @@ ReferenceRun find_judge(const CheckOptions& options,
     course.passes -= more;
     course.progress.clear();
     log(LogLevel::kWarning,
-        fmt::format("the reference could not run with the candidate's choices of experts, so "
-                    "tensors that depend on them are not judged sharply: {}",
-                    error.message()));
+        fmt::format(
+            "the reference could not run with the candidate's choices, so tensors that depend "
+            "on them are not judged sharply: {}",
+            error.message()));
     return plain;
   }
 }
@@ -208,7 +213,7 @@ ReferenceRun prepare_judge(const CheckOptions& options,
     judge = plain;
   }
   if (options.rename && !judge.candidate.empty()) {
-    const std::string followed = digest_of(read_routing(Trace::open(run.candidate())));
+    const std::string followed = digest_of_choices(Trace::open(run.candidate()));
     rename_pass(options, judge.folder, run.rerouted(), {.forced_routing = followed}, course);
   } else if (options.rename && before > 0) {
     std::filesystem::remove_all(run.reference());  // once more, with its noise

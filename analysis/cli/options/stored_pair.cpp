@@ -11,8 +11,8 @@
 #include "analysis/rename/rename.h"
 #include "trace/file/manifest.h"
 #include "trace/file/trace_reader.h"
+#include "trace/merge/draws.h"
 #include "trace/merge/gradient_choice.h"
-#include "trace/merge/routing.h"
 #include "trace/samples/align_samples.h"
 
 #include <ttrace/error.h>
@@ -34,8 +34,8 @@ std::string reference_of(const std::string& run) {
     return run + "/reference";
   }
   const std::string followed = read_manifest(rerouted).forced_routing;
-  return followed == digest_of(read_routing(Trace::open(run + "/candidate"))) ? rerouted
-                                                                              : run + "/reference";
+  return followed == digest_of_choices(Trace::open(run + "/candidate")) ? rerouted
+                                                                        : run + "/reference";
 }
 
 std::optional<Trace> golden_trace(const std::string& run) {

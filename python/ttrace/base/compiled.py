@@ -14,7 +14,7 @@ from .calls import is_compiled_in_place
 from .values import ROOT
 
 # Kinds of tensors that belong to calls of modules, as ids name them.
-_OF_CALLS = "(?:(?:grad_)?(?:input|output)|routing|mask|scale|amax_history|operand)"
+_OF_CALLS = "(?:(?:grad_)?(?:input|output)|routing|draw|scale|amax_history|operand)"
 _SHOWN = 3
 
 

@@ -10,7 +10,7 @@ from .foreign import Name
 _OF_STEP = ("param", "main_grad", "master", "param_next", "exp_avg", "exp_avg_sq", "scalar")
 KINDS = (
     *_OF_STEP, "data", "input", "output", "grad_output", "grad_input", "param_grad", "loss", "routing",
-    "mask", "scale", "amax_history", "operand", "sent", "received",
+    "draw", "scale", "amax_history", "operand", "sent", "received",
 )  # fmt: skip
 
 _ID = re.compile(

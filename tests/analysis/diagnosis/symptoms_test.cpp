@@ -51,10 +51,10 @@ TEST_F(SymptomDiagnosis, AnIllegalFlipNamesTheTokenAndItsExperts) {
 TEST_F(SymptomDiagnosis, ARecomputedMaskThatDiffersAccusesTheRandomNumbers) {
   const Matrix first = {1, 0, 1, 1, 0, 1, 0, 0};
   const Matrix again = {0, 1, 1, 0, 0, 1, 1, 0};
-  reference_.add(0, {"s0/m0/mask/dropout/0", first, ElementType::kBool, {8}});
-  candidate_.add_everywhere({"s0/m0/mask/dropout/0", first, ElementType::kBool, {8}});
-  candidate_.add_everywhere({"s0/m0/mask/dropout/0~", again, ElementType::kBool, {8}});
-  const Diagnosis found = diagnosis("s0/m0/mask/dropout/0~");
+  reference_.add(0, {"s0/m0/draw/dropout/0", first, ElementType::kBool, {8}});
+  candidate_.add_everywhere({"s0/m0/draw/dropout/0", first, ElementType::kBool, {8}});
+  candidate_.add_everywhere({"s0/m0/draw/dropout/0~", again, ElementType::kBool, {8}});
+  const Diagnosis found = diagnosis("s0/m0/draw/dropout/0~");
   EXPECT_EQ(found.signature, Signature::kRecompute);
   EXPECT_THAT(found.sentence, HasSubstr("state of the random numbers is not restored"));
 }
