@@ -22,6 +22,7 @@
 #include "analysis/checks/judge.h"
 #include "analysis/checks/one_sided.h"
 #include "analysis/checks/own_modules.h"
+#include "analysis/checks/one_sided_states.h"
 #include "analysis/checks/summary_checks.h"
 #include "analysis/findings/notes.h"
 #include "analysis/findings/wording.h"
@@ -361,6 +362,7 @@ void add_excuses(std::span<const Match> matches, const DiffOptions& options, Rep
        },
        [&] { add(declared(report)); },
        [&] { add(of_own_modules(matches, tensors)); },
+       [&] { add(one_sided_states(tensors)); },
        [&] {
          add(one_sided(matches,
                        tensors,
@@ -393,6 +395,7 @@ void connect(const Trace& reference,
   add_joint_checks(reference, candidate, matches, options, report);
   add_excuses(matches, options, report);
   note_permissions(report);
+  std::ranges::move(unseen_states(report.tensors), std::back_inserter(report.not_seen));
   warn_of_unused(report.tensors, {options.allow_missing, options.allow_failed}, report.warnings);
   note_weak_operators(report);
   note_harmless_scales(report);

@@ -153,7 +153,8 @@ bool is_activation_or_its_gradient(Kind kind) {
 // Lets tensors know where others stand that they are judged with.
 void link(std::vector<Match>& matches) {
   const bool any = std::any_of(matches.begin(), matches.end(), [](const Match& match) {
-    return match.id.recompute || is_choices(match.id) || match.id.kind == Kind::kOperand;
+    return match.id.recompute || is_choices(match.id) || match.id.kind == Kind::kOperand ||
+           match.id.kind == Kind::kMaster;
   });
   if (!any) {
     return;
@@ -186,6 +187,8 @@ void link(std::vector<Match>& matches) {
       match.scale = find(as_kind(match.id, Kind::kScale));
     } else if (match.id.kind == Kind::kScale) {
       match.operand = find(as_kind(match.id, Kind::kOperand));
+    } else if (match.id.kind == Kind::kParamNext) {
+      match.master = find(as_kind(match.id, Kind::kMaster));
     }
   }
 }

@@ -33,6 +33,8 @@ struct Match {
   // The position of an operand's scale, or of a scale's operand, in the list, if it was recorded.
   std::optional<std::size_t> scale;
   std::optional<std::size_t> operand;
+  // The position of an updated parameter's high-precision copy in the list, if it was recorded.
+  std::optional<std::size_t> master;
 };
 
 // The spans point into the traces. RankFile sees to it that a rank holds an id once.

@@ -2,6 +2,7 @@
 
 #include "analysis/findings/wording.h"
 #include "trace/base/kind.h"
+#include "trace/base/state_path.h"
 #include "trace/sums/squared.h"
 
 #include <algorithm>
@@ -163,12 +164,12 @@ double Bounds::common_growth(const TensorId& id) const {
     return 1.0;
   }
   const TensorNoise* gradient =
-      noise_.find({.step = id.step, .kind = Kind::kMainGrad, .path = id.path, .slot = id.slot});
+      noise_.find({.step = id.step, .kind = Kind::kMainGrad, .path = parameter_of(id)});
   if (gradient == nullptr || gradient->mean_squared == 0.0) {
     return 1.0;
   }
-  return 1.0 +
-         squared(kCommonShare * noise_.if_all_alike(id.step, id.path)) / gradient->mean_squared;
+  return 1.0 + squared(kCommonShare * noise_.if_all_alike(id.step, parameter_of(id))) /
+                   gradient->mean_squared;
 }
 
 TensorClass Bounds::limiting_class(const Judged& judged) const {
@@ -208,6 +209,11 @@ NoiseTerms Bounds::terms_of(const Judged& judged, const TensorNoise& noise) cons
   if (tensor_class == TensorClass::kScalar && limits_.has(Allowance::kScalarRounding)) {
     // Five equal scalars are chance (a mean of thousands of numbers), not a promise of equality.
     terms.of_scalars = squared(rounding_of_scalars(precision_)) * statistics.reference_squared;
+  }
+  if (judged.id.kind == Kind::kState && statistics.count == 1) {
+    // A learning rate or a counter, which programs compute in F32 or in F64.
+    terms.least =
+        squared(unit_in_last_place(ElementType::kF32, 1.0)) * statistics.reference_squared;
   }
   return terms;
 }

@@ -132,6 +132,7 @@ TensorClass class_of(const TensorId& id, std::size_t dimensions) {
                                          : TensorClass::kActivationGradient;
     case KindFamily::kParameterGradient:
     case KindFamily::kMoment:
+    case KindFamily::kState:
       return dimensions > 1 ? TensorClass::kWeightGradient : TensorClass::kVector;
     case KindFamily::kParameter:
       return dimensions > 1 ? TensorClass::kOptimizerMatrix : TensorClass::kOptimizerVector;

@@ -81,6 +81,7 @@ std::span<const Finder> all_finders() {
                                                find_place,
                                                find_positions,
                                                find_precision,
+                                               find_rank_statistics,
                                                find_stale,
                                                find_symptom,
                                                find_transposed,

@@ -85,6 +85,9 @@ namespace ttrace {
 // Numbers of a lower format on one side alone, which is all that the error is.
 [[nodiscard]] Hypotheses find_precision(const Evidence& evidence, const Sides& sides);
 
+// A normalisation over samples that takes every rank's own statistics (BatchNorm).
+[[nodiscard]] Hypotheses find_rank_statistics(const Evidence& evidence, const Sides& sides);
+
 // A record that equals, byte for byte, what the same rank recorded before, or a parameter of which
 // some elements do.
 [[nodiscard]] Hypotheses find_stale(const Evidence& evidence);

@@ -4,6 +4,7 @@
 #include "analysis/align/module_path.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/kind.h"
+#include "trace/base/state_path.h"
 
 #include <ttrace/error.h>
 #include <ttrace/layout.h>
@@ -22,7 +23,7 @@ std::string state_of(std::span<const TensorVerdict> tensors, const TensorId& id,
   std::int64_t within = 0;
   std::int64_t beyond = 0;
   for (const TensorVerdict& tensor : tensors) {
-    if (tensor.id.step == id.step && tensor.id.kind == kind && tensor.id.path == id.path &&
+    if (tensor.id.step == id.step && tensor.id.kind == kind && tensor.id.path == parameter_of(id) &&
         is_judged(tensor.status())) {
       (tensor.status() == Status::kWithin ? within : beyond) += 1;
     }
@@ -181,7 +182,14 @@ Advice advice_on_copies(Kind kind) {
     case Kind::kParamNext:
     case Kind::kExpAvg:
     case Kind::kExpAvgSq:
+    case Kind::kState:
+    case Kind::kCopy:
+    case Kind::kBuffer:
       return "check how ranks keep {path} equal: {copies}";
+    case Kind::kStart:
+      return "check what gives {path} its start values: all ranks need one seed for it, or the "
+             "values "
+             "of one rank; {copies}";
     case Kind::kGradOutput:
       return "check the backward of the modules that consume the output of {path}: {copies}";
     case Kind::kDraw:
@@ -273,6 +281,14 @@ Advice advice_on_kind(const TensorId& id) {
     case Kind::kExpAvg:
     case Kind::kExpAvgSq:
       return "check the optimizer's moments of {path}, and clipping; {main_grad}";
+    case Kind::kState:
+      return "check how the optimizer keeps {state} of {parameter}; {main_grad}";
+    case Kind::kCopy:
+      return "check how the program keeps {state} of {parameter}: when it is updated, and from "
+             "what; "
+             "{param_next}";
+    case Kind::kBuffer:
+      return "check what writes {path}: how often its module runs in a step, and on which samples";
     case Kind::kMaster:
       return "check the optimizer's update of {path}; {exp_avg}; {exp_avg_sq}";
     case Kind::kParamNext:
@@ -312,6 +328,8 @@ std::string where_to_look(std::span<const TensorVerdict> tensors,
       fmt::runtime(of_symptom.empty() ? advice_on_kind(id) : of_symptom),
       fmt::arg("path", id.path),
       fmt::arg("module", module_of(id.path)),
+      fmt::arg("parameter", parameter_of(id)),
+      fmt::arg("state", state_name_of(id)),
       fmt::arg("operand", operand_of(id)),
       fmt::arg("ranks", ranks_text(ranks)),
       fmt::arg("compute", ranks.size() == 1 ? "computes" : "compute"),
@@ -325,7 +343,8 @@ std::string where_to_look(std::span<const TensorVerdict> tensors,
       fmt::arg("main_grad", state(Kind::kMainGrad)),
       fmt::arg("exp_avg", state(Kind::kExpAvg)),
       fmt::arg("exp_avg_sq", state(Kind::kExpAvgSq)),
-      fmt::arg("master", state(Kind::kMaster)));
+      fmt::arg("master", state(Kind::kMaster)),
+      fmt::arg("param_next", state(Kind::kParamNext)));
 }
 
 }  // namespace ttrace

@@ -1,6 +1,7 @@
 #include "analysis/checks/judge.h"
 
 #include "analysis/align/values.h"
+#include "analysis/checks/cast_check.h"
 #include "analysis/checks/codes_check.h"
 #include "analysis/checks/gradient_factor.h"
 #include "analysis/checks/routing_check.h"
@@ -346,6 +347,7 @@ void Judge::follow_choices(Subject& subject) const {
 std::vector<Judge::Ask> Judge::questions(const TensorId& id) const {
   std::vector<Ask> questions = {&Judge::ask_routing,
                                 &Judge::ask_finite,
+                                &Judge::ask_cast,
                                 &Judge::ask_dyadic,
                                 &Judge::ask_tolerance,
                                 &Judge::ask_whole,
@@ -364,6 +366,15 @@ void Judge::ask_finite(const Subject& subject, TensorVerdict& verdict) const {
     add_all(finite_checks(
                 pair_of(subject.reference, subject.candidate), subject.statistics, subject.match),
             verdict);
+  }
+}
+
+void Judge::ask_cast(const Subject& subject, TensorVerdict& verdict) const {
+  if (!subject.match.master) {
+    return;
+  }
+  if (auto check = cast_check(subject.match, matches_[*subject.match.master])) {
+    verdict.add(*std::move(check));
   }
 }
 

@@ -96,6 +96,7 @@ class Judge {
   // Questions about values. Each adds its checks to the verdict.
   void ask_routing(const Subject& subject, TensorVerdict& verdict) const;
   void ask_finite(const Subject& subject, TensorVerdict& verdict) const;
+  void ask_cast(const Subject& subject, TensorVerdict& verdict) const;
   void ask_dyadic(const Subject& subject, TensorVerdict& verdict) const;
   void ask_tolerance(const Subject& subject, TensorVerdict& verdict) const;
   void ask_whole(const Subject& subject, TensorVerdict& verdict) const;

@@ -105,7 +105,7 @@ SelfCheck::SelfCheck(std::span<const Match> matches,
       by_id_(matches) {}
 
 bool SelfCheck::concerns(Kind kind) {
-  return is_message(kind) || is_collective(kind);
+  return is_message(kind) || is_collective(kind) || kind == Kind::kStart;
 }
 
 const Match* SelfCheck::record_near(const Match& match, Kind kind, int slot) const {
@@ -126,6 +126,7 @@ bool SelfCheck::is_subject(std::size_t index) const {
       return record_near(match, Kind::kReceived, match.id.slot) == nullptr;
     case Kind::kReceived:
     case Kind::kCollectiveOutput:
+    case Kind::kStart:
       return true;
     default:
       return false;  // a collective that ends after the step leaves its input only
@@ -139,8 +140,9 @@ TensorVerdict SelfCheck::judge(std::size_t index) const {
   verdict.order = match.order;
   verdict.holders = ranks_of(match.candidate);
   verdict.is_in_reference = false;
-  Check check =
-      match.id.kind == Kind::kCollectiveOutput ? check_collective(match) : check_message(match);
+  Check check = match.id.kind == Kind::kCollectiveOutput ? check_collective(match)
+                : match.id.kind == Kind::kStart          ? check_start(match)
+                                                         : check_message(match);
   check.source = "exact (within the candidate)";
   if (!check.holds && interrupted_.contains(match.id.step)) {
     verdict.excuse(Excuse::kInterrupted, std::move(check.sentence));
@@ -167,6 +169,42 @@ Check SelfCheck::check_message(const Match& match) const {
     return wrong(*std::move(sentence));
   }
   return passed(Question::kMessage, "");
+}
+
+Check SelfCheck::check_start(const Match& match) const {
+  const Match* const parameter = record_near(match, Kind::kParam, match.id.slot);
+  for (const Shard& own : match.candidate) {
+    std::vector<int> alike = {own.rank};
+    std::vector<int> others;
+    for (const Shard& shard : parameter == nullptr ? std::vector<Shard>() : parameter->candidate) {
+      if (shard.rank == own.rank || shard.record->undeclared ||
+          shard.record->placement != own.record->placement) {
+        continue;
+      }
+      const Shard* const start = shard_of(match.candidate, shard.rank);
+      const bool is_alike = start != nullptr && std::ranges::equal(start->bytes, own.bytes);
+      (is_alike ? alike : others).push_back(shard.rank);
+    }
+    if (others.empty()) {
+      continue;
+    }
+    std::ranges::sort(alike);
+    std::vector<int> all = alike;
+    all.insert(all.end(), others.begin(), others.end());
+    std::ranges::sort(all);
+    Check check = failed(
+        Question::kStructure,
+        fmt::format("{} begin with different values of {}: those of {} are not those of {}. The "
+                    "reference's have taken their place, so nothing that follows shows it",
+                    ranks_text(all),
+                    match.id.path,
+                    ranks_text(others),
+                    ranks_text(alike)),
+        all);
+    check.narrower = Symptom::kReplicasDisagree;
+    return check;
+  }
+  return passed(Question::kStructure, "");
 }
 
 Check SelfCheck::check_collective(const Match& output) const {

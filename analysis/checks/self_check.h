@@ -1,5 +1,9 @@
 // Checks that must hold within one run, whatever a reference did: a rank receives what another one
-// sent, and a collective returns what follows from its members' inputs.
+// sent, a collective returns what follows from its members' inputs, and ranks that hold the same
+// part of a parameter begin with the same values.
+//
+// TTrace replaces start values that differ from the reference's, and keeps them (Kind::kStart): a
+// rank without such a record has begun with the reference's.
 //
 // Messages and moved values (all-gather, all-to-all, broadcast, maxima) must be equal in every bit,
 // compared as logical tensors. A sum of n numbers of a type with rounding error u may have been
@@ -49,6 +53,7 @@ class SelfCheck {
   // The candidate's records of the same id with another kind and slot; null if there are none.
   [[nodiscard]] const Match* record_near(const Match& match, Kind kind, int slot) const;
   [[nodiscard]] Check check_message(const Match& match) const;
+  [[nodiscard]] Check check_start(const Match& match) const;
   [[nodiscard]] Check check_collective(const Match& output) const;
 
   std::span<const Match> matches_;

@@ -40,6 +40,7 @@ enum class Question : std::uint8_t {
   kFinite,          // T0: are NaN and Inf at the same places?
   kNorm,            // T0: is a norm that of the tensors it is made from?
   kMean,            // T0: is a mean that of the tensor it is made from?
+  kCast,            // T0: is a parameter its high-precision copy, rounded?
   kExact,           // T0: is what must be equal equal?
   kDyadic,          // T3: are sums of small integers equal?
   kOperator,        // T1: do its operators make it of the candidate's own inputs?
@@ -75,6 +76,7 @@ enum class Symptom : std::uint8_t {
   kCollective,        // a collective returns what its inputs do not make
   kNorm,              // a norm is not that of the tensors it is made from
   kMean,              // a mean is not that of the tensor it is made from
+  kCast,              // a parameter is not its high-precision copy, rounded
   kFactor,            // candidate = factor x reference explains the error
   kSlice,             // within bound as a whole, but not in a slice, a head or a shard
   kOutOfBound,        // any other error beyond the bound

@@ -33,6 +33,7 @@ constexpr auto kSignatureNames = std::to_array<SignatureName>({
     {Signature::kPositions, "positions"},
     {Signature::kAttention, "attention"},
     {Signature::kOtherVariant, "other_variant"},
+    {Signature::kLocalStatistics, "local_statistics"},
     {Signature::kFp8Scale, "fp8_scale"},
     {Signature::kOptimizer, "optimizer"},
     {Signature::kLossNormalisation, "loss_normalisation"},

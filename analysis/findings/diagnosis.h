@@ -34,6 +34,7 @@ enum class Signature : std::uint8_t {
   kPositions,          // rotary positions, base or pairs
   kAttention,          // scale of scores, causal mask
   kOtherVariant,       // another activation or norm of the same family
+  kLocalStatistics,    // a norm over samples that takes each rank's own
   kFp8Scale,           // a scale made from another magnitude or for another format
   kOptimizer,          // weight decay, learning rate, bias correction, betas, epsilon
   kLossNormalisation,  // what is made of right losses of tokens

@@ -1,6 +1,7 @@
 #include "analysis/findings/notes.h"
 
 #include "analysis/findings/wording.h"
+#include "trace/base/kind.h"
 
 #include <fmt/core.h>
 
@@ -50,7 +51,7 @@ void note_harmless_scales(Report& report) {
 void note_one_sided(Report& report) {
   const auto count = std::ranges::count_if(
       report.tensors, [](const TensorVerdict& tensor) {
-        return std::ranges::any_of(tensor.excuses, [](const Excused& excused) {
+        return is_gradient(tensor.id.kind) && std::ranges::any_of(tensor.excuses, [](const Excused& excused) {
           return excused.excuse == Excuse::kOneSided && excused.sentence.empty();
         });
       });

@@ -43,7 +43,8 @@ enum class Excuse : std::uint8_t {
   kRounds,       // with dyadic inputs: the reference itself rounds here
   kCopied,       // one side alone recorded it, because it copies what a module returned
   kReplaced,     // the same in a pass whose values were replaced: no record shows what it should be
-  kOneSided,     // a gradient of what is an alias, or needs no gradient, on the other side
+  kOneSided,     // a gradient of what is an alias, or needs no gradient, on the other side; a state
+                 // or a buffer that the other program does not keep
   kUnaligned,    // nothing says which of the candidate's samples are in it
   kHarmlessScale,  // another scale of an FP8 operand, by a power of two that changes no code
   kBehindFlip,     // tokens before it go to other experts

@@ -6,6 +6,7 @@
 #include "analysis/infer/flat_ranges.h"
 #include "analysis/infer/samples.h"
 #include "trace/base/kind.h"
+#include "trace/base/state_path.h"
 
 #include <ttrace/error.h>
 
@@ -190,7 +191,7 @@ class Inferrer {
 
   // The parameter's own record of the shard's rank, or null.
   [[nodiscard]] const Shard* parameter_of(const TensorId& id, int rank) const {
-    const auto found = parameters_.find({id.step, id.path});
+    const auto found = parameters_.find({id.step, ttrace::parameter_of(id)});
     if (found == parameters_.end()) {
       return nullptr;
     }

@@ -2,6 +2,7 @@
 #include "analysis/reports/finding_text.h"
 #include "analysis/reports/report_writers.h"
 #include "analysis/reports/tensor_json.h"
+#include "trace/base/state_path.h"
 
 #include <algorithm>
 #include <map>
@@ -49,7 +50,12 @@ std::string suite_of(const TensorId& id) {
     case Kind::kParamNext:
     case Kind::kExpAvg:
     case Kind::kExpAvgSq:
-      return id.path.substr(0, id.path.rfind('.'));
+    case Kind::kState:
+    case Kind::kCopy:
+    case Kind::kBuffer: {
+      const std::string parameter = parameter_of(id);
+      return parameter.substr(0, parameter.rfind('.'));
+    }
     default:
       return id.path;
   }

@@ -114,6 +114,10 @@ void Capture::begin_step(std::int64_t step,
           "', which is not an attached parameter; use the name that the attached module gives it");
       being_gathered_.insert(path);
     }
+    for (auto& [path, own] : own_start_) {
+      recorder_.record(recorder_.next_id({Kind::kStart, path}, nullptr), std::move(own), {});
+    }
+    own_start_.clear();
     for (const Parameter& parameter : parameters_.all()) {
       if (!being_gathered_.contains(parameter.path)) {
         record_whole_step(Kind::kParam, parameter.path, parameter.tensor);
@@ -181,12 +185,49 @@ void Capture::record_updated(const OptimizerEntry& entry) {
       record_whole_step(kind, entry.path, *tensor, entry.flat_first);
     }
   }
+  for (const auto& [name, tensor] : entry.states) {
+    record_state(Kind::kState, entry, name, tensor);
+  }
   if (entry.param.defined()) {
     const Parameter* const parameter = parameters_.named(entry.path);
     const bool is_whole = parameter == nullptr || entry.param.sizes() == parameter->tensor.sizes();
     record_whole_step(
         Kind::kParamNext, entry.path, entry.param, is_whole ? std::nullopt : entry.flat_first);
   }
+  for (const auto& [name, tensor] : entry.copies) {
+    record_state(Kind::kCopy, entry, name, tensor);
+  }
+}
+
+void Capture::record_state(Kind kind,
+                           const OptimizerEntry& entry,
+                           const std::string& name,
+                           const at::Tensor& tensor) {
+  const TensorId id = recorder_.next_id({kind, entry.path + "." + name}, nullptr);
+  const Parameter* const parameter = parameters_.named(entry.path);
+  const bool is_like_parameter =
+      parameter != nullptr && tensor.sizes() == parameter->tensor.sizes();
+  if (is_like_parameter) {
+    record_placed(id, tensor, {.like = &entry.path});
+    return;
+  }
+  const bool is_flat = parameter != nullptr && entry.flat_first && tensor.dim() == 1 &&
+                       tensor.numel() > 1 &&
+                       *entry.flat_first + tensor.numel() <= parameter->tensor.numel();
+  if (!is_flat) {
+    record_placed(id, tensor, {});
+    return;
+  }
+  const FlatShard shard{*entry.flat_first, shape_of(parameter->tensor)};
+  record_placed(id, tensor, {.flat = &shard, .like = &entry.path});
+}
+
+void Capture::buffers(const std::vector<NamedTensor>& buffers) {
+  contain([&] {
+    for (const NamedTensor& item : buffers) {
+      record_placed(recorder_.next_id({Kind::kBuffer, item.path}, nullptr), item.tensor, {});
+    }
+  });
 }
 
 void Capture::record_whole_step(Kind kind,
@@ -194,31 +235,34 @@ void Capture::record_whole_step(Kind kind,
                                 const at::Tensor& tensor,
                                 const std::optional<std::int64_t>& flat_first) {
   const TensorId id = recorder_.next_id({kind, path}, nullptr);
-  if (flat_first) {
-    record_flat(id, tensor, *flat_first);
+  if (!flat_first) {
+    record_placed(id, tensor, {});
     return;
   }
-  if (!replacement_.active() || !unreadable(tensor).empty()) {
-    record_tensor(recorder_, id, tensor, {});
-    return;
-  }
-  TensorCopy own = snapshot(tensor).take();
-  const auto bytes = replacement_.of(id, own, {});
-  recorder_.record(id, std::move(own), {});
-  if (bytes) {
-    overwrite_tensor(tensor.variable_data(), *bytes);
-  }
-}
-
-void Capture::record_flat(const TensorId& id, const at::Tensor& tensor, std::int64_t first) {
   const Parameter* const parameter = parameters_.named(id.path);
   TTRACE_CHECK(parameter != nullptr,
                UsageError,
                to_string(id),
                " is a flat shard of a parameter that was not attached; use the name that the "
                "attached module gives it");
-  const FlatShard flat{first, shape_of(parameter->tensor)};
-  record_tensor(recorder_, id, tensor, {.flat = &flat});
+  const FlatShard flat{*flat_first, shape_of(parameter->tensor)};
+  record_placed(id, tensor, {.flat = &flat});
+}
+
+// A pass that replaces values leaves those that the next step begins with.
+void Capture::record_placed(const TensorId& id,
+                            const at::Tensor& tensor,
+                            const Recorder::Options& options) {
+  if (!replacement_.active() || options.flat != nullptr || !unreadable(tensor).empty()) {
+    record_tensor(recorder_, id, tensor, options);
+    return;
+  }
+  TensorCopy own = snapshot(tensor).take();
+  const auto bytes = replacement_.of(id, own, options);
+  recorder_.record(id, std::move(own), options);
+  if (bytes) {
+    overwrite_tensor(tensor.variable_data(), *bytes);
+  }
 }
 
 void Capture::end_step() {

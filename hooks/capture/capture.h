@@ -84,6 +84,9 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void watch_parameters();
   void release_parameters();
 
+  // What this rank began with where that was replaced. It is recorded in the next step.
+  void keep_start(std::map<std::string, TensorCopy> own) { own_start_ = std::move(own); }
+
   // `gathered_later`: see StepOptions.
   void begin_step(std::int64_t step,
                   const StepClock& clock,
@@ -114,6 +117,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void scope_opened_at(const std::string& path, const std::source_location& where);
   void called_from(const std::string& path, const std::source_location& where);
   void parameters_updated(const std::vector<OptimizerEntry>& entries);
+  void buffers(const std::vector<NamedTensor>& buffers);
 
   // Throws UsageError for an unknown module.
   [[nodiscard]] std::string path_of(const torch::nn::Module* module, std::string_view child) const {
@@ -202,8 +206,15 @@ class Capture : public std::enable_shared_from_this<Capture> {
                          const std::string& path,
                          const at::Tensor& tensor,
                          const std::optional<std::int64_t>& flat_first = {});
-  void record_flat(const TensorId& id, const at::Tensor& tensor, std::int64_t first);
+  void record_placed(const TensorId& id,
+                     const at::Tensor& tensor,
+                     const Recorder::Options& options);
   void record_updated(const OptimizerEntry& entry);
+  // `name`: of what is kept of the entry's parameter.
+  void record_state(Kind kind,
+                    const OptimizerEntry& entry,
+                    const std::string& name,
+                    const at::Tensor& tensor);
   // A scope's input or output. Returns the tensor that the program uses from here on.
   [[nodiscard]] at::Tensor record_value(const Spot& spot,
                                         const at::Tensor& tensor,
@@ -314,6 +325,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::map<std::string, std::int64_t> collectives_;  // begun in this step, by group
   std::map<std::string, int> summed_gradients_;  // ranks, by parameter: Scope::summed_gradient()
   std::set<std::string> being_gathered_;         // parameters that are not recorded yet
+  std::map<std::string, TensorCopy> own_start_;  // by parameter; until it is recorded
 };
 
 // Whether this thread runs autograd's backward.

@@ -17,6 +17,7 @@ namespace {
 bool is_given(Kind kind) {
   switch (kind) {
     case Kind::kAmaxHistory:
+    case Kind::kBuffer:
     case Kind::kData:
     case Kind::kInput:
     case Kind::kDraw:

@@ -246,7 +246,7 @@ bool Recorder::is_undeclared(const TensorId& id,
   if (options.placement != nullptr) {
     return options.is_guess;
   }
-  const auto dims = annotations_.find(id.kind, id.path, id.slot);
+  const auto dims = annotations_.find(id.kind, placed_as(id, options), id.slot);
   return !dims || dims->is_guess;
 }
 
@@ -286,13 +286,21 @@ bool Recorder::cuts_only_samples() const {
   });
 }
 
+const std::string& Recorder::placed_as(const TensorId& id, const Options& options) const {
+  return options.like == nullptr || annotations_.find(id.kind, id.path, id.slot) ? id.path
+                                                                                 : *options.like;
+}
+
 Placement Recorder::placement_of(const TensorId& id,
                                  const std::vector<std::int64_t>& shape,
                                  const Options& options) const {
   Placement placement;
   try {
-    placement = annotations_.placement(
-        id.kind, id.path, id.slot, options.flat == nullptr ? shape : options.flat->shape, layout_);
+    placement = annotations_.placement(id.kind,
+                                       placed_as(id, options),
+                                       id.slot,
+                                       options.flat == nullptr ? shape : options.flat->shape,
+                                       layout_);
   } catch (const Error& error) {
     TTRACE_THROW(UsageError, to_string(id), " does not fit its annotation: ", error.message());
   }

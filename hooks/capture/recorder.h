@@ -90,6 +90,8 @@ class Recorder {
     Turn turn = {};                        // order 0: the next one
     const RowPart* rows = nullptr;         // where the program has placed them
     const FlatShard* flat = nullptr;       // not the annotated tensor, but a part of it
+    // A parameter as which the tensor lies, unless its own path is annotated.
+    const std::string* like = nullptr;
     const Placement* placement = nullptr;  // where it lies; annotations say nothing of it
     bool is_guess = false;                 // nobody declared `placement`
     bool lacks_noise = false;              // see Record
@@ -180,6 +182,8 @@ class Recorder {
   [[nodiscard]] std::optional<SampleDim> samples_of(const TensorId& id,
                                                     const Placement& placement,
                                                     const Options& options) const;
+  // The path whose annotation says where a tensor lies.
+  [[nodiscard]] const std::string& placed_as(const TensorId& id, const Options& options) const;
   [[nodiscard]] Placement placement_of(const TensorId& id,
                                        const std::vector<std::int64_t>& shape,
                                        const Options& options) const;

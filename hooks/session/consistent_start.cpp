@@ -106,17 +106,22 @@ bool is_part_of_unknown_place(const Parameter& parameter,
          placement.dims.size() == reference.shape.size();
 }
 
-// Returns whether the parameter's bits changed.
-bool load_one(const Parameter& parameter,
-              const MergeResult& reference,
-              const Layout& layout,
-              const Annotations& annotations) {
+// Whether a rank may hold what another one holds as well: the ranks' parts are more than the whole.
+bool has_copies(const Placement& placement, const TensorCopy& part, const Layout& layout) {
+  return element_count(part.shape) * layout.world_size > element_count(placement.logical_shape());
+}
+
+// Returns the parameter as it was, if its bits changed.
+std::optional<ReplacedStart> load_one(const Parameter& parameter,
+                                      const MergeResult& reference,
+                                      const Layout& layout,
+                                      const Annotations& annotations) {
   wait_for_device_of(parameter.tensor);
-  const TensorCopy current = copy_tensor(parameter.tensor);
+  TensorCopy current = copy_tensor(parameter.tensor);
   const Placement placement =
       annotations.placement(Kind::kParam, parameter.path, 0, current.shape, layout);
   if (is_part_of_unknown_place(parameter, placement, reference, annotations)) {
-    return false;
+    return std::nullopt;
   }
   TTRACE_CHECK(placement.logical_shape() == reference.shape,
                UsageError,
@@ -131,10 +136,14 @@ bool load_one(const Parameter& parameter,
                " in the trace to start from; use the same model, or correct its annotation");
   const std::vector<std::byte> bytes = overlay(current, placement, reference);
   if (bytes == current.bytes) {
-    return false;
+    return std::nullopt;
   }
   overwrite_tensor(parameter.tensor, bytes);
-  return true;
+  ReplacedStart replaced{parameter.path, std::nullopt};
+  if (has_copies(placement, current, layout) && layout.world_size > 1) {
+    replaced.own = std::move(current);
+  }
+  return replaced;
 }
 
 }  // namespace
@@ -160,18 +169,18 @@ void store_start(const std::string& directory,
   writer.commit();
 }
 
-std::vector<std::string> load_start(const std::string& reference,
-                                    const std::vector<Parameter>& parameters,
-                                    const Layout& layout,
-                                    const Annotations& annotations) {
+std::vector<ReplacedStart> load_start(const std::string& reference,
+                                      const std::vector<Parameter>& parameters,
+                                      const Layout& layout,
+                                      const Annotations& annotations) {
   const StartParameters start(reference);
-  std::vector<std::string> differed;
+  std::vector<ReplacedStart> replaced;
   for (const Parameter& parameter : parameters) {
-    if (load_one(parameter, start.get(parameter.path), layout, annotations)) {
-      differed.push_back(parameter.path);
+    if (auto one = load_one(parameter, start.get(parameter.path), layout, annotations)) {
+      replaced.push_back(*std::move(one));
     }
   }
-  return differed;
+  return replaced;
 }
 
 void start_from(const std::string& directory,

@@ -4,10 +4,12 @@
 #pragma once
 
 #include "hooks/base/parameter_map.h"
+#include "hooks/base/tensor_copy.h"
 
 #include <ttrace/annotations.h>
 #include <ttrace/layout.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,12 +21,19 @@ void store_start(const std::string& directory,
                  const Layout& layout,
                  const Annotations& annotations);
 
-// Overwrites the parameters by this rank's shards of the reference's, padding untouched. Returns
-// the paths of those whose bits differed. Throws UsageError for a parameter that the reference
-// does not have (with the nearest name) and for shapes that clash.
-[[nodiscard]] std::vector<std::string> load_start(const std::string& reference,
-                                                  const std::vector<Parameter>& parameters,
-                                                  const Layout& layout,
-                                                  const Annotations& annotations);
+// A parameter whose bits differed from the reference's.
+struct ReplacedStart {
+  std::string path;
+  // What the rank itself began with; nothing where no other rank holds the same part.
+  std::optional<TensorCopy> own;
+};
+
+// Overwrites the parameters by this rank's shards of the reference's, padding untouched. Throws
+// UsageError for a parameter that the reference does not have (with the nearest name) and for
+// shapes that clash.
+[[nodiscard]] std::vector<ReplacedStart> load_start(const std::string& reference,
+                                                    const std::vector<Parameter>& parameters,
+                                                    const Layout& layout,
+                                                    const Annotations& annotations);
 
 }  // namespace ttrace

@@ -133,6 +133,10 @@ void Step::parameters_updated(const std::vector<OptimizerEntry>& entries) {
   when_traced(tracer_, [&](Capture& capture) { capture.parameters_updated(entries); });
 }
 
+void Step::buffers(const std::vector<NamedTensor>& buffers) {
+  when_traced(tracer_, [&](Capture& capture) { capture.buffers(buffers); });
+}
+
 // --- Microbatch --------------------------------------------------------------------------------
 
 Microbatch::Microbatch(Tracer* tracer, std::shared_ptr<MicrobatchState> state)

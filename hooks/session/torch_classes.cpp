@@ -27,6 +27,9 @@ using Integers = std::vector<std::int64_t>;
 using Tensors = std::vector<at::Tensor>;
 using OptionalTensors = std::vector<std::optional<at::Tensor>>;
 using Texts = c10::Dict<std::string, std::string>;
+// Of each entry the names of its states, and their tensors.
+using Names = std::vector<Strings>;
+using TensorLists = std::vector<Tensors>;
 
 constexpr std::int64_t kNotFlat = -1;
 
@@ -48,6 +51,24 @@ void check_lengths(const char* function, std::size_t expected, const Lists&... l
                UsageError,
                function,
                " got lists of different lengths; all lists need one item per entry");
+}
+
+std::vector<NamedTensor> named_tensors(const Strings& paths, const Tensors& tensors) {
+  std::vector<NamedTensor> named;
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    named.push_back({paths[i], tensors[i]});
+  }
+  return named;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> named_states(const Strings& names,
+                                                             const Tensors& tensors) {
+  check_lengths("Step.parameters_updated", names.size(), tensors);
+  std::vector<std::pair<std::string, at::Tensor>> states;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    states.emplace_back(names[i], tensors[i]);
+  }
+  return states;
 }
 
 // (name, size, coordinate, follows) of an axis: see Layout.
@@ -89,14 +110,18 @@ struct StepObject : torch::CustomClassHolder {
                           const OptionalTensors& masters,
                           const OptionalTensors& first_moments,
                           const OptionalTensors& second_moments,
-                          const Integers& firsts) {
+                          const Integers& firsts,
+                          const Names& state_names,
+                          const TensorLists& states) {
     check_lengths("Step.parameters_updated",
                   paths.size(),
                   parameters,
                   masters,
                   first_moments,
                   second_moments,
-                  firsts);
+                  firsts,
+                  state_names,
+                  states);
     const auto tensor_of = [](const std::optional<at::Tensor>& tensor) {
       return tensor.value_or(at::Tensor());
     };
@@ -107,9 +132,24 @@ struct StepObject : torch::CustomClassHolder {
                          tensor_of(masters[i]),
                          tensor_of(first_moments[i]),
                          tensor_of(second_moments[i]),
-                         flat_first_of(firsts[i])});
+                         flat_first_of(firsts[i]),
+                         named_states(state_names[i], states[i])});
     }
     get().parameters_updated(entries);
+  }
+  void copies_updated(const Strings& paths, const Strings& names, const Tensors& copies) {
+    check_lengths("Step.copies_updated", paths.size(), names, copies);
+    std::vector<OptimizerEntry> entries;
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+      OptimizerEntry& entry = entries.emplace_back();
+      entry.path = paths[i];
+      entry.copies = {{names[i], copies[i]}};
+    }
+    get().parameters_updated(entries);
+  }
+  void buffers(const Strings& paths, const Tensors& buffers) {
+    check_lengths("Step.buffers", paths.size(), buffers);
+    get().buffers(named_tensors(paths, buffers));
   }
 
   std::optional<Step> step;
@@ -154,15 +194,11 @@ struct SessionObject : torch::CustomClassHolder {
   }
   void attach(const Strings& paths, const Tensors& parameters, const Strings& module_paths) {
     check_lengths("Session.attach", paths.size(), parameters);
-    std::vector<NamedTensor> named;
-    for (std::size_t i = 0; i < paths.size(); ++i) {
-      named.push_back({paths[i], parameters[i]});
-    }
     std::vector<std::pair<std::string, const torch::nn::Module*>> modules;
     for (const std::string& path : module_paths) {
       modules.emplace_back(path, nullptr);
     }
-    session.attach(std::move(named), std::move(modules), layout, annotations);
+    session.attach(named_tensors(paths, parameters), std::move(modules), layout, annotations);
   }
 
   Layout layout;
@@ -234,6 +270,8 @@ void register_step(torch::Library& library) {
               const std::string& path,
               const std::string& line) { self->get().called_at(path, line); })
       .def("parameters_updated", &StepObject::parameters_updated)
+      .def("copies_updated", &StepObject::copies_updated)
+      .def("buffers", &StepObject::buffers)
       .def("end", [](const intrusive_ptr<StepObject>& self) {
         close_scopes();
         self->step.reset();

@@ -23,6 +23,7 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <unistd.h>
 
@@ -316,11 +317,29 @@ std::vector<std::string> Tracer::load_parameters() {
                UsageError,
                "the start parameters come from the reference's trace, but TTRACE_REFERENCE is not "
                "set; set it, or set TTRACE_START=own to keep the program's parameters");
-  std::vector<std::string> differed =
+  std::vector<ReplacedStart> replaced =
       load_start(environment_.reference, parameters, layout_, annotations_);
   log(LogLevel::kInfo,
-      std::to_string(differed.size()) + " of " + std::to_string(parameters.size()) +
+      std::to_string(replaced.size()) + " of " + std::to_string(parameters.size()) +
           " parameters differed from the reference's and were replaced");
+  std::vector<std::string> differed;
+  for (const ReplacedStart& one : replaced) {
+    differed.push_back(one.path);
+  }
+  if (environment_.pass == Pass::kCandidate && !replaced.empty()) {
+    not_seen({NotSeenKind::kStart,
+              "the start values of " + std::to_string(replaced.size()) + " of " +
+                  std::to_string(parameters.size()) +
+                  " parameters differed from the reference's and were replaced by them; --start "
+                  "own compares them"});
+    std::map<std::string, TensorCopy> own;
+    for (ReplacedStart& one : replaced) {
+      if (one.own) {
+        own.emplace(one.path, *std::move(one.own));
+      }
+    }
+    capture_->keep_start(std::move(own));
+  }
   return differed;
 }
 

@@ -36,6 +36,10 @@ enum class Kind : std::uint8_t {
   kOperator,      // of a zoom pass: what one operator inside of a module returned
   kOperatorGrad,  // the same in backward
   kOperators,     // the list of these operators
+  kState,         // what else an optimizer keeps of a parameter, after the step: PARAMETER.NAME
+  kCopy,          // a program's own copy of a parameter, such as an average: PARAMETER.NAME
+  kBuffer,        // buffer of a module after the step
+  kStart,         // a parameter's start value on a rank whose own TTrace replaced
 };
 
 [[nodiscard]] TTRACE_API std::string_view name_of(Kind kind);

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace ttrace {
 
@@ -37,6 +39,12 @@ struct TTRACE_API OptimizerEntry {
   // of the parameter. It may also be the same flat range, if the optimizer gathers the whole
   // parameter only later (StepOptions::gathered_later).
   std::optional<std::int64_t> flat_first = {};
+  // What else the optimizer keeps of the parameter, under names of its own ("momentum_buffer"), and
+  // copies of the parameter that the program keeps. A tensor of the parameter's shape, or of its
+  // flat range, lies as the parameter does; annotations of "PATH.NAME", or the values, say where
+  // others lie. Numbers, such as a learning rate, are tensors without dimensions.
+  std::vector<std::pair<std::string, at::Tensor>> states = {};
+  std::vector<std::pair<std::string, at::Tensor>> copies = {};
 };
 
 }  // namespace ttrace

@@ -152,9 +152,13 @@ class TTRACE_API Step {
   // report of a divergence. For modules that are C++ objects, scopes record these lines.
   void source(const std::string& path, const std::string& line);
   void called_at(const std::string& path, const std::string& line);
-  // The parameters and the optimizer's state after the optimizer's step. REQUIRES: called once,
-  // after gradients_reduced().
+  // The parameters and the optimizer's state after the optimizer's step. REQUIRES: called after
+  // gradients_reduced(), with each tensor once. Copies that the program updates later, and what is
+  // settled later (the next step's learning rate), may come in a second call.
   void parameters_updated(const std::vector<OptimizerEntry>& entries);
+  // Buffers of modules, such as running statistics, as the step leaves them. REQUIRES: called once,
+  // when no module runs any more.
+  void buffers(const std::vector<NamedTensor>& buffers);
 
  private:
   friend class Session;

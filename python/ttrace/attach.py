@@ -55,6 +55,7 @@ def attach(
     untraced: Sequence[str] = (),
     describe: Mapping[str, Any] | None = None,
     steps: str = "program",
+    copies: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Tracer:
     """Starts tracing a model. Call it once, after the model and the optimizer are built.
@@ -72,6 +73,9 @@ def attach(
         steps: "program": the program wraps every iteration in `Tracer.step`. With "optimizer" it does not need
             to: a step ends with the optimizer's, however many micro-batches were accumulated for it, and the
             next one begins. For loops that are not the program's own.
+        copies: models that the program keeps as copies of this one, such as averages of its parameters, by a
+            name for each: `{"ema": ema_model}`. A dictionary from parameters' names to tensors serves as well.
+            They are compared as every step leaves them.
         untraced: regular expressions of ids that are left out, and that the other run may have: what cannot
             be compared, such as rows that a router has sorted by expert.
         describe: facts that must be equal in both runs for a comparison to make sense (data, seed, sizes).
@@ -85,7 +89,8 @@ def attach(
             several processes, and torch.distributed is not initialized.
         TypeError: no kind of program recognises the model, or an option is unknown; or steps shall follow an
             optimizer that is none of torch.
-        ValueError: `placements` or `steps` has a value that is not listed here.
+        ValueError: `placements` or `steps` has a value that is not listed here, or one of `copies` has none of the
+            parameters.
     """
     if placements not in ("derived", "none"):
         raise ValueError(f'placements is "{placements}"; it must be "derived" or "none"')
@@ -100,7 +105,7 @@ def attach(
 
     program = program_of(model, optimizer, dict(describe or {}), options)
     refuse_part_of_a_job(program.layout)
-    tracer = Tracer(session, program, annotations, placements, untraced, _precision_note(program))
+    tracer = Tracer(session, program, annotations, placements, untraced, _precision_note(program), copies)
     if steps == "optimizer":
         tracer.follow(*optimizers_in(optimizer)[-1:] or [optimizer])
     return tracer

@@ -7,7 +7,8 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from .base import compiled, operator_sites, quantised
 from .base.call_site import call_site
 from .base.calls import aside
 from .base.local_part import is_wrapped, local_part, settled
+from .base.copies import Copies
 from .base.program import Program
 from .base.recorder import DimsOf
 from .base.sources import sources_of
@@ -66,6 +68,7 @@ class Tracer:
         placements: str = "derived",
         untraced: Sequence[str] = (),
         note: str = "",
+        copies: Mapping[str, Any] | None = None,
     ):
         self._session = session
         self._program: Any = program
@@ -79,6 +82,7 @@ class Tracer:
         self._quantised: list[Parameter] = []
         self._sources: dict[str, str] = {}  # where the code of modules stands, by path
         self._notes: list[str] = []  # what every step's report says of compiled modules
+        self._copies = Copies(copies or {}, program.parameters() if program else [])
         if program is not None:
             self._attach(program, annotations, untraced)
             self._notes += [note] if note else []
@@ -249,6 +253,14 @@ class Tracer:
         if self._step is None:
             return
         self._read_quantised()
+        for state in states:
+            for name, dims in state.dims.items():
+                self.derive(f"{state.path}.{name}", "value", 0, dims)
+        for name, count in Counter(name for state in states for name in state.left_out).items():
+            self.not_seen(
+                "state",
+                f"`{name}`, which the optimizer keeps of {count} parameters, holds no numbers that can be compared",
+            )
         self._step.parameters_updated(
             [state.path for state in states],
             [state.param for state in states],
@@ -256,6 +268,8 @@ class Tracer:
             [state.exp_avg for state in states],
             [state.exp_avg_sq for state in states],
             [state.flat_first for state in states],
+            [list(state.others) for state in states],
+            [list(state.others.values()) for state in states],
         )
 
     # --- setting up --------------------------------------------------------------------------------
@@ -347,6 +361,7 @@ class Tracer:
         try:
             if failure is None:
                 self._program.step_ends(self)
+                self._record_kept()
         finally:
             self._hooks.remove()
             if operator_sites.are_asked():
@@ -360,6 +375,19 @@ class Tracer:
             if failure is not None:
                 step.fail(failure)
             step.end()
+
+    def _record_kept(self) -> None:
+        """What the program keeps from step to step, when nothing of the step runs any more."""
+        with unseen(), torch.no_grad():
+            copies = list(self._copies.parts())
+            buffers = self._program.buffers()
+        self._step.copies_updated(
+            [path for path, _, _ in copies], [name for _, name, _ in copies], [part for _, _, part in copies]
+        )
+        for buffer in buffers:
+            if buffer.dims is not None:
+                self.derive(buffer.path, "value", 0, buffer.dims)
+        self._step.buffers([buffer.path for buffer in buffers], [buffer.tensor for buffer in buffers])
 
     def _abandon(self) -> None:
         """Loops that are not the program's own may leave a step open: what it has is not the whole step."""

@@ -39,14 +39,19 @@ TEST(Kinds, OfParametersOptimizersAndGradients) {
                           Kind::kMaster,
                           Kind::kParamNext,
                           Kind::kExpAvg,
-                          Kind::kExpAvgSq));
+                          Kind::kExpAvgSq,
+                          Kind::kState,
+                          Kind::kCopy,
+                          Kind::kStart));
   EXPECT_THAT(kinds_where(is_of_optimizer),
               ElementsAre(Kind::kParam,
                           Kind::kMainGrad,
                           Kind::kMaster,
                           Kind::kParamNext,
                           Kind::kExpAvg,
-                          Kind::kExpAvgSq));
+                          Kind::kExpAvgSq,
+                          Kind::kState,
+                          Kind::kCopy));
   EXPECT_THAT(kinds_where(is_gradient),
               ElementsAre(Kind::kGradOutput,
                           Kind::kGradInput,

@@ -18,7 +18,8 @@ enum class KindFamily : std::uint8_t {
   kActivationGradient,  // gradients of these
   kParameter,           // parameters and their copies
   kParameterGradient,
-  kMoment,  // what an optimizer keeps of gradients
+  kMoment,  // what AdamW keeps of gradients
+  kState,   // what else is kept from step to step
   kLoss,
   kScalar,
   kRouting,
@@ -133,6 +134,17 @@ inline constexpr std::array kKindTraits = {
                .family = KindFamily::kActivationGradient,
                .has_gradient_scale = true},
     KindTraits{.kind = Kind::kOperators, .name = "operators", .family = KindFamily::kProgram},
+    KindTraits{.kind = Kind::kState,
+               .name = "state",
+               .family = KindFamily::kState,
+               .of_update = true,
+               .power_of_gradient = 2},  // at most
+    KindTraits{.kind = Kind::kCopy,
+               .name = "copy",
+               .family = KindFamily::kParameter,
+               .of_update = true},
+    KindTraits{.kind = Kind::kBuffer, .name = "buffer", .family = KindFamily::kState},
+    KindTraits{.kind = Kind::kStart, .name = "start", .family = KindFamily::kParameter},
 };
 
 // A row stands at its enumerator's number.
@@ -142,7 +154,7 @@ static_assert([] {
       return false;
     }
   }
-  return kKindTraits.size() == static_cast<std::size_t>(Kind::kOperators) + 1;
+  return kKindTraits.size() == static_cast<std::size_t>(Kind::kStart) + 1;
 }());
 
 [[nodiscard]] constexpr const KindTraits& traits_of(Kind kind) {
@@ -168,11 +180,16 @@ static_assert([] {
   return family_of(kind) == KindFamily::kActivation || is_gradient(kind);
 }
 
-// Parameters, and what training keeps for each: `param` to `exp_avg_sq`.
+// What is kept of a parameter under a name of its own, so that its path is PARAMETER.NAME.
+[[nodiscard]] constexpr bool is_named_state(Kind kind) {
+  return kind == Kind::kState || kind == Kind::kCopy;
+}
+
+// Parameters, and what training keeps for each: `param` to `exp_avg_sq`, `state` and `copy`.
 [[nodiscard]] constexpr bool is_of_parameter(Kind kind) {
   return family_of(kind) == KindFamily::kParameter ||
          family_of(kind) == KindFamily::kParameterGradient ||
-         family_of(kind) == KindFamily::kMoment;
+         family_of(kind) == KindFamily::kMoment || is_named_state(kind);
 }
 
 // The tensors that an optimizer takes and computes, once per step.
@@ -187,7 +204,7 @@ static_assert([] {
 
 // What an optimizer's step makes of a parameter: `master` and `param_next`.
 [[nodiscard]] constexpr bool is_updated_parameter(Kind kind) {
-  return family_of(kind) == KindFamily::kParameter && traits_of(kind).of_update;
+  return kind == Kind::kMaster || kind == Kind::kParamNext;
 }
 
 [[nodiscard]] constexpr bool is_message(Kind kind) {

@@ -9,6 +9,7 @@
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/kind.h"
+#include "trace/base/state_path.h"
 
 #include <boost/math/tools/minima.hpp>
 #include <fmt/format.h>
@@ -322,6 +323,25 @@ Hypotheses not_stepped(const Evidence& evidence) {
                             rest == 0.0 ? " in every bit" : ""))};
 }
 
+// A learning rate of a parameter, as the optimizer keeps it.
+Hypotheses of_learning_rate(const Evidence& evidence, const Sides& sides) {
+  const std::string name = state_name_of(evidence.finding().id);
+  if ((name != kLearningRate && name != kNextLearningRate) || sides.size() != 1 ||
+      !(sides.reference.data.front() > 0.0)) {
+    return {};
+  }
+  const double ratio = sides.candidate.data.front() / sides.reference.data.front();
+  return {about(sides,
+                Signature::kOptimizer,
+                0.0,
+                fmt::format("the learning rate of {} is {} x the reference's{}: {} instead of {}",
+                            parameter_of(evidence.finding().id),
+                            factor_text(ratio),
+                            name == kLearningRate ? "" : " from the next step on",
+                            short_number(sides.candidate.data.front()),
+                            short_number(sides.reference.data.front())))};
+}
+
 }  // namespace
 
 Hypotheses find_optimizer(const Evidence& evidence) {
@@ -332,6 +352,7 @@ Hypotheses find_optimizer(const Evidence& evidence) {
   }
   return is_updated_parameter(kind) ? of_update(evidence)
          : is_moment(kind)          ? of_moment(evidence, *sides)
+         : kind == Kind::kState     ? of_learning_rate(evidence, *sides)
                                     : Hypotheses();
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .calls import Removable, Replaced, aside
+from .unseen import unseen
 
 
 def optimizers_in(optimizer: Any) -> list[torch.optim.Optimizer]:
@@ -67,6 +68,17 @@ class Optimizers:
             if parameter in optimizer.state:
                 return optimizer.state[parameter]
         return {}
+
+    def learning_rates(self) -> dict[int, float]:
+        """Of every parameter, by its id, as the groups have them now."""
+        with unseen():
+            return {
+                id(parameter): float(group["lr"])
+                for optimizer in self._optimizers
+                for group in optimizer.param_groups
+                if isinstance(group.get("lr"), (int, float, torch.Tensor))
+                for parameter in group["params"]
+            }
 
     def watch(self, begins: Callable[[], None], done: Callable[[], None]) -> None:
         """`begins` runs before each of them steps, `done` after the last of them, or the one around them, has."""

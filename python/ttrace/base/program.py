@@ -17,7 +17,7 @@ import torch
 from .calls import Removable
 from .layout import Layout
 from .recorder import Recorder
-from .values import Description, Dims, Parameter, Rows, Site, Untraced
+from .values import Buffer, Description, Dims, Parameter, Rows, Site, Untraced
 
 
 class Program(ABC):
@@ -103,6 +103,10 @@ class Program(ABC):
     def gathered_later(self) -> list[str]:
         """Paths of parameters that are not yet whole when a step begins; the program calls
         `Recorder.parameters_gathered` once they are."""
+        return []
+
+    def buffers(self) -> list[Buffer]:
+        """Of the model's modules, persistent or not, as they are now."""
         return []
 
     def step_begins(self, recorder: Recorder) -> None:

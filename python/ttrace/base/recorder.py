@@ -80,4 +80,5 @@ class Recorder(Protocol):
         """All gradients of the step are accumulated and reduced, and not yet clipped."""
 
     def parameters_updated(self, states: Sequence[OptimizerState]) -> None:
-        """The optimizer's step is done."""
+        """The optimizer's step is done. What is settled only later, such as the next learning rate, may come in a
+        second call."""

@@ -5,7 +5,7 @@ Dims are strings of the grammar of docs/trace_format.md, such as ``"s[sp] b h"``
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -58,7 +58,8 @@ class Gradient:
 class OptimizerState:
     """A parameter after the optimizer's step; a field is None if the optimizer has no such tensor.
 
-    A distributed optimizer may cut master and moments at any element. Then they are one-dimensional and hold
+    `others` has everything that is no moment of AdamW: what has the parameter's shape lies as it does. A
+    distributed optimizer may cut master and states at any element. Then they are one-dimensional and hold
     the elements of this rank's parameter from `flat_first` on. -1: they are shaped like the parameter.
     """
 
@@ -68,6 +69,18 @@ class OptimizerState:
     exp_avg: torch.Tensor | None = None
     exp_avg_sq: torch.Tensor | None = None
     flat_first: int = -1
+    others: Mapping[str, torch.Tensor] = field(default_factory=dict)  # by the optimizer's names
+    dims: Mapping[str, str] = field(default_factory=dict)  # where those of other shapes lie, by name
+    left_out: tuple[str, ...] = ()  # names of what cannot be recorded
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """This rank's part of what a module keeps that is no parameter."""
+
+    path: str
+    tensor: torch.Tensor  # local, plain
+    dims: str | None = None  # None: nobody says where it lies
 
 
 @dataclass(frozen=True)

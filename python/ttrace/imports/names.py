@@ -7,7 +7,9 @@ import re
 from .foreign import Name
 
 # Kinds of the whole step; the others belong to a micro-batch.
-_OF_STEP = ("param", "main_grad", "master", "param_next", "exp_avg", "exp_avg_sq", "scalar")
+_OF_STEP = (
+    "param", "main_grad", "master", "param_next", "exp_avg", "exp_avg_sq", "state", "copy", "buffer", "start", "scalar",
+)  # fmt: skip
 KINDS = (
     *_OF_STEP, "data", "input", "output", "grad_output", "grad_input", "param_grad", "loss", "routing",
     "draw", "scale", "amax_history", "operand", "sent", "received",

@@ -27,7 +27,7 @@ from ..base.local_part import local_part, unwrapped
 from ..base.names import canonical
 from ..base.recorder import Recorder
 from ..base.unseen import unseen
-from ..base.values import Description, Dims, Gradient, OptimizerState, Parameter, Site, Untraced
+from ..base.values import Description, Dims, Gradient, Parameter, Site, Untraced
 from . import plain
 from .plain import PlainProgram, Samples, dim_name
 
@@ -327,20 +327,15 @@ class DTensorProgram(PlainProgram):
             if parameter.object.grad is not None
         ]
 
-    def _state(self, parameter: Parameter) -> OptimizerState:
-        state = self.optimizers.state(parameter.object)
+    def _after_step(self, parameter: Parameter) -> torch.Tensor:
+        return local_part(parameter.object)
 
-        def moment(name: str) -> torch.Tensor | None:
-            tensor = state.get(name)
-            return None if tensor is None else local_part(tensor)
-
-        return OptimizerState(
-            parameter.path,
-            local_part(parameter.object),
-            None,
-            moment("exp_avg"),
-            moment("exp_avg_sq"),
-        )
+    def own_dims(self, tensor: torch.Tensor) -> str | None:
+        if not isinstance(tensor, DTensor) or tensor.dim() == 0:
+            return None
+        names = self._names(tensor)
+        shape, local = tuple(tensor.shape), _local_shape(tensor)
+        return text_of(self.layout, shape, local, *cuts_of(tensor, names), blocks_of(tensor, names))
 
 
 def _local_shape(tensor: torch.Tensor) -> tuple[int, ...]:

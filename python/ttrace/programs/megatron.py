@@ -25,13 +25,16 @@ from typing import Any
 import torch
 
 from ..base.calls import Removable, after_call, before_outermost_call
+from ..base.local_part import local_part
 from ..base.loss_scale import loss_scale_of
 from ..base.names import traced_modules
 from ..base.program import Program
 from ..base.quantised import readable
 from ..base.recorder import Recorder
+from ..base.states import LEARNING_RATE, NEXT_LEARNING_RATE, further_states, number
 from ..base.trees import tensors_of
 from ..base.values import (
+    Buffer,
     Description,
     Dims,
     Gradient,
@@ -46,7 +49,13 @@ from ..base.values import (
 from .megatron_activations import Activations, is_left_out, is_rotary_table
 from .megatron_chunks import Chunk, layout_of, unwrap
 from .megatron_experts import ExpertRows, are_traced, expert_dims, is_within_expert, layer_of
-from .megatron_optimizer import distributed_parameters, flat_ranges, gathering_groups, optimizer_states
+from .megatron_optimizer import (
+    distributed_parameters,
+    flat_ranges,
+    gathering_groups,
+    learning_rates,
+    optimizer_states,
+)
 from .megatron_parameters import parameter_dims
 from .megatron_routing import is_router, watch_routing
 from .parallel_layers import SHARED
@@ -105,7 +114,7 @@ class MegatronProgram(Program):
         self._loss_scale = loss_scale_of(optimizer)
         # Gradients of FP16 are final once the optimizer has divided them by the scale of the loss.
         self._unscales = bool(getattr(self.config, "fp16", False)) and hasattr(optimizer, "prepare_grads")
-        self._reduced = False
+        self._reduced = self._stepped = False
         self._gathered: set[int] = set()  # ids of parameters that are gathered in the next forward
         self._parameters = [parameter for chunk in self.chunks for parameter in self._parameters_of(chunk)]
 
@@ -225,7 +234,7 @@ class MegatronProgram(Program):
             self.optimizer.reload_model_params()
 
     def step_begins(self, recorder: Recorder) -> None:
-        self._reduced = False
+        self._reduced = self._stepped = False
         for chunk in self.chunks:
             chunk.forwards = 0
         for rows in self._experts.values():
@@ -388,11 +397,15 @@ class MegatronProgram(Program):
     def _updated(self, recorder: Recorder, result: Any) -> None:
         if isinstance(result, tuple) and len(result) >= 2 and result[1] is not None:
             recorder.scalar("grad_norm", float(result[1]))
+        self._stepped = True
         states = {id(model): state for model, state in optimizer_states(self.optimizer)}
+        rates = learning_rates(self.optimizer)
         entries = []
         for parameter in self._parameters:
             state = states.get(id(parameter.object))
             master, moments, part = state if state else (None, {}, None)
+            rate = rates.get(id(parameter.object))
+            others = {} if rate is None else {LEARNING_RATE: number(rate)}
             if parameter.tensor.dtype in (torch.float32, torch.float64):
                 master = None  # the parameter is its own
             entries.append(
@@ -403,9 +416,33 @@ class MegatronProgram(Program):
                     moments.get("exp_avg"),
                     moments.get("exp_avg_sq"),
                     -1 if part is None else part[0],
+                    others,
                 )
             )
         recorder.parameters_updated(entries)
+
+    def step_ends(self, recorder: Recorder) -> None:
+        if self._stepped:
+            recorder.parameters_updated(list(self._kept_states()))
+
+    def _kept_states(self) -> Iterator[OptimizerState]:
+        """What the optimizer and its scheduler have left for the next step."""
+        states = {id(model): state for model, state in optimizer_states(self.optimizer)}
+        rates = learning_rates(self.optimizer)
+        for parameter in self._parameters:
+            _, kept, part = states.get(id(parameter.object), (None, {}, None))
+            others, left_out = further_states(kept)
+            if id(parameter.object) in rates:
+                others[NEXT_LEARNING_RATE] = number(rates[id(parameter.object)])
+            first = -1 if part is None else part[0]
+            yield OptimizerState(parameter.path, flat_first=first, others=others, left_out=left_out)
+
+    def buffers(self) -> list[Buffer]:
+        return [
+            Buffer(chunk.path_of(name), local_part(buffer))
+            for chunk in self.chunks
+            for name, buffer in chunk.model.named_buffers()
+        ]
 
     def _updated_part(self, parameter: Parameter, part: tuple[int, int] | None) -> torch.Tensor | None:
         """All of this rank's parameter, or the part that it has before gathering."""

@@ -51,6 +51,23 @@ def flat_ranges(optimizer: Any) -> Iterator[tuple[torch.nn.Parameter, tuple[int,
                     yield parameter, (part.start, part.end)
 
 
+def learning_rates(optimizer: Any) -> dict[int, float]:
+    """Of every model parameter that this rank updates, by its id."""
+    of_masters = {
+        id(master): float(group["lr"])
+        for leaf in _leaf_optimizers(optimizer)
+        for group in getattr(getattr(leaf, "optimizer", None), "param_groups", ())
+        if "lr" in group
+        for master in group["params"]
+    }
+    rates = {}
+    for parameter, (master, _, _) in optimizer_states(optimizer):
+        held = parameter if master is None else master
+        if id(held) in of_masters:
+            rates[id(parameter)] = of_masters[id(held)]
+    return rates
+
+
 def optimizer_states(optimizer: Any) -> Iterator[tuple[torch.nn.Parameter, tuple]]:
     """Per model parameter: master copy, state of the inner optimizer, flat range or None."""
     for leaf in _leaf_optimizers(optimizer):

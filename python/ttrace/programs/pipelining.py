@@ -22,7 +22,7 @@ from ..base.calls import Removable, Replaced, after_call, before_outermost_call
 from ..base.optimizers import Optimizers
 from ..base.program import Program
 from ..base.recorder import Recorder
-from ..base.values import ROOT, UNTRACED, Description, Dims, Parameter, Rows, Site, Untraced
+from ..base.values import ROOT, UNTRACED, Buffer, Description, Dims, Parameter, Rows, Site, Untraced
 from .plain import GradientsOfStep, PlainProgram
 
 
@@ -150,6 +150,13 @@ class PipeliningProgram(Program):
     def step_begins(self, recorder: Recorder) -> None:
         for program in self.programs:
             program.step_begins(recorder)
+
+    def step_ends(self, recorder: Recorder) -> None:
+        del recorder
+        self._gradients.step_ends()
+
+    def buffers(self) -> list[Buffer]:
+        return [buffer for program in self.programs for buffer in program.buffers()]
 
     def _begins(self, recorder: Recorder, stage: Any, program: PlainProgram) -> Any:
         def begins(args: tuple, kwargs: dict) -> None:

@@ -44,10 +44,12 @@ from ..base.program import Program
 from ..base.quantised import readable
 from ..base.recorder import Recorder
 from ..base.ties import ties_in
+from ..base.states import LEARNING_RATE, MOMENTS, NEXT_LEARNING_RATE, further_states, number
 from ..base.trees import tensors_of
 from ..base.unseen import unseen
 from ..base.values import (
     ROOT,
+    Buffer,
     Description,
     Dims,
     Gradient,
@@ -339,6 +341,10 @@ class PlainProgram(Program):
     def _evaluates(self) -> bool:
         return bool(self.optimizers) and not torch.is_grad_enabled()
 
+    def step_ends(self, recorder: Recorder) -> None:
+        del recorder
+        self._gradients.step_ends()
+
     def forward_begins(self, recorder: Recorder, args: tuple, kwargs: Mapping) -> None:
         if self._evaluates():
             return
@@ -396,17 +402,45 @@ class PlainProgram(Program):
         ]
 
     def states(self) -> list[OptimizerState]:
-        return [self._state(parameter) for parameter in self.parameters()]
+        rates = self.optimizers.learning_rates()
+        return [self._state(parameter, rates.get(id(parameter.object))) for parameter in self.parameters()]
 
-    def _state(self, parameter: Parameter) -> OptimizerState:
+    def _state(self, parameter: Parameter, rate: float | None) -> OptimizerState:
         state = self.optimizers.state(parameter.object)
+        moments = {name: local_part(state[name]) for name in MOMENTS if name in state}
+        others = {} if rate is None else {LEARNING_RATE: number(rate)}
+        return OptimizerState(parameter.path, self._after_step(parameter), None, **moments, others=others)
+
+    def _after_step(self, parameter: Parameter) -> torch.Tensor:
+        return parameter.tensor
+
+    def own_dims(self, tensor: torch.Tensor) -> str | None:
+        """Where a tensor lies that says so itself."""
+        del tensor
+        return None
+
+    def kept_states(self) -> list[OptimizerState]:
+        """What the optimizer and its scheduler have left for the next step."""
+        rates = self.optimizers.learning_rates()
+        return [self._kept(parameter, rates.get(id(parameter.object))) for parameter in self.parameters()]
+
+    def _kept(self, parameter: Parameter, rate: float | None) -> OptimizerState:
+        others, left_out = further_states(self.optimizers.state(parameter.object))
+        dims = {name: self.own_dims(tensor) for name, tensor in others.items()}
+        if rate is not None:
+            others[NEXT_LEARNING_RATE] = number(rate)
         return OptimizerState(
             parameter.path,
-            parameter.tensor,
-            None,
-            state.get("exp_avg"),
-            state.get("exp_avg_sq"),
+            others={name: local_part(tensor) for name, tensor in others.items()},
+            dims={name: text for name, text in dims.items() if text is not None},
+            left_out=left_out,
         )
+
+    def buffers(self) -> list[Buffer]:
+        return [
+            Buffer(canonical(name), local_part(buffer), self.own_dims(buffer))
+            for name, buffer in self.model.named_buffers()
+        ]
 
 
 class _Parts:
@@ -427,11 +461,12 @@ class _Parts:
 
 
 class GradientsOfStep:
-    """Records gradients once they are final, before torch clips them or an optimizer's step begins, and
-    parameters when that step is done."""
+    """Records gradients once they are final, before torch clips them or an optimizer's step begins, parameters and
+    moments when that step is done, and what else is kept as the program's step leaves it."""
 
     def __init__(self, recorder: Recorder, optimizers: Optimizers, programs: Sequence[PlainProgram]):
         self._recorded = False  # in the current step
+        self._stepped = False
         self._recorder = recorder
         self._optimizers = optimizers
         self._programs = programs
@@ -439,7 +474,7 @@ class GradientsOfStep:
 
     def hooks(self) -> Iterator[Removable]:
         """While a step is traced."""
-        self._recorded = False
+        self._recorded = self._stepped = False
         if self._optimizers:
             yield from before_clipping(self._clips)
 
@@ -466,8 +501,15 @@ class GradientsOfStep:
 
     def _updated(self) -> None:
         if self._recorder.in_step:
+            self._stepped = True
             self._recorder.parameters_updated(
                 [state for program in self._programs for state in program.states()]
+            )
+
+    def step_ends(self) -> None:
+        if self._stepped:
+            self._recorder.parameters_updated(
+                [state for program in self._programs for state in program.kept_states()]
             )
 
 
