@@ -361,7 +361,14 @@ void add_excuses(std::span<const Match> matches, const DiffOptions& options, Rep
          of(report.reference, Status::kMissingInReference);
        },
        [&] { add(declared(report)); },
-       [&] { add(of_own_modules(matches, tensors)); },
+       [&] {
+         if (renamed_side(report) == nullptr) {  // else the map says what only one side has
+           add(of_own_modules(matches,
+                              tensors,
+                              report.reference.manifest.untraced,
+                              report.candidate.manifest.untraced));
+         }
+       },
        [&] { add(one_sided_states(tensors)); },
        [&] {
          add(one_sided(matches,

@@ -1,5 +1,6 @@
 #include "analysis/checks/own_modules.h"
 
+#include "analysis/align/id_pattern.h"
 #include "analysis/align/module_path.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/kind.h"
@@ -20,6 +21,14 @@ constexpr std::string_view kAlone = " alone has this module";
 bool is_of_module(Kind kind) {
   return kind == Kind::kInput || kind == Kind::kOutput || kind == Kind::kGradInput ||
          kind == Kind::kGradOutput;
+}
+
+// Whether its presence on both sides is all that fails.
+bool lacks_nothing_but_a_side(const TensorVerdict& tensor) {
+  return tensor.fails(Question::kPresence) &&
+         std::ranges::all_of(tensor.checks, [](const Check& check) {
+           return check.holds || check.question == Question::kPresence;
+         });
 }
 
 // The sides that recorded something of a module.
@@ -44,34 +53,40 @@ std::set<std::string> with_parameters(std::span<const Match> matches) {
 
 }  // namespace
 
-Excuses of_own_modules(std::span<const Match> matches, std::span<const TensorVerdict> tensors) {
+Excuses of_own_modules(std::span<const Match> matches,
+                       std::span<const TensorVerdict> tensors,
+                       std::span<const std::string> untraced_by_reference,
+                       std::span<const std::string> untraced_by_candidate) {
   std::map<std::string, Holders> modules;
   bool any_common = false;
   for (const Match& match : matches) {
     if (is_of_module(match.id.kind)) {
-      Holders& sides = modules[match.id.path];
-      sides.reference = sides.reference || !match.reference.empty();
-      sides.candidate = sides.candidate || !match.candidate.empty();
-      any_common = any_common || (sides.reference && sides.candidate);
+      Holders& holders = modules[match.id.path];
+      holders.reference = holders.reference || !match.reference.empty();
+      holders.candidate = holders.candidate || !match.candidate.empty();
+      any_common = any_common || (holders.reference && holders.candidate);
     }
-  }
-  const bool any_alone = std::ranges::any_of(
-      modules, [](const auto& entry) { return entry.second.reference != entry.second.candidate; });
-  if (!any_common || !any_alone) {
-    return {};
   }
   const std::set<std::string> parameters = with_parameters(matches);
+  if (!any_common || parameters.empty()) {
+    return {};
+  }
+  std::vector<IdPattern> by_reference = id_patterns("untraced", untraced_by_reference);
+  std::vector<IdPattern> by_candidate = id_patterns("untraced", untraced_by_candidate);
   Excuses excuses(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const TensorId& id = tensors[i].id;
-    if (!is_of_module(id.kind) || !tensors[i].fails(Question::kPresence)) {
+    const TensorVerdict& tensor = tensors[i];
+    if (!is_of_module(tensor.id.kind) || !lacks_nothing_but_a_side(tensor)) {
       continue;
     }
-    const auto sides = modules.find(id.path);
-    if (sides != modules.end() && sides->second.reference != sides->second.candidate &&
-        !parameters.contains(id.path)) {
-      excuses[i] = Excused{Excuse::kOneSided,
-                           fmt::format("{}{}", sides->second.reference ? "reference" : "candidate", kAlone)};
+    const auto holders = modules.find(tensor.id.path);
+    const bool is_alone = holders != modules.end() &&
+                          holders->second.reference != holders->second.candidate &&
+                          !parameters.contains(tensor.id.path);
+    std::vector<IdPattern>& declared = tensor.is_in_reference ? by_candidate : by_reference;
+    if (is_alone && !any_found_in(declared, to_string(tensor.id))) {
+      const char* const side = tensor.is_in_reference ? "reference" : "candidate";
+      excuses[i] = Excused{Excuse::kOneSided, fmt::format("{}{}", side, kAlone)};
     }
   }
   return excuses;

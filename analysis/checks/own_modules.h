@@ -19,9 +19,13 @@
 namespace ttrace {
 
 // Excuses missing inputs and outputs of such modules, and their gradients; the sentence says which
-// side has the module.
+// side has the module. Nothing is excused where no parameters were recorded, so that no module is
+// known to have none, or where the two have no module in common. What a program declares it cannot
+// record (Manifest::untraced) is left to that rule.
 [[nodiscard]] Excuses of_own_modules(std::span<const Match> matches,
-                                     std::span<const TensorVerdict> tensors);
+                                     std::span<const TensorVerdict> tensors,
+                                     std::span<const std::string> untraced_by_reference,
+                                     std::span<const std::string> untraced_by_candidate);
 
 [[nodiscard]] bool is_of_own_module(const TensorVerdict& tensor);
 

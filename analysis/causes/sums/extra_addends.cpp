@@ -87,13 +87,11 @@ std::optional<Routed> routed(const Evidence& evidence, const Sides& sides) {
   }
   const std::vector<double> all(
       scores->data.size() / static_cast<std::size_t>(scores->shape.back()), 1.0);
-  auto counts = scores->shape.size() != 3
-                    ? all
-                    : evidence
-                          .data_by_row(Role::kLossMask,
-                                       evidence.finding().id.microbatch,
-                                       scores->shape)
-                          .value_or(all);
+  auto counts =
+      scores->shape.size() != 3
+          ? all
+          : evidence.data_by_row(Role::kLossMask, evidence.finding().id.microbatch, scores->shape)
+                .value_or(all);
   const double tokens = std::accumulate(counts.begin(), counts.end(), 0.0);
   Routed result{*std::move(scores), *std::move(chosen), std::move(counts), tokens};
   return tokens > 0.0 ? std::optional(std::move(result)) : std::nullopt;
@@ -203,14 +201,15 @@ Hypotheses balance_of_own_tokens(const Evidence& evidence, const Sides& sides) {
   }
   const double own = found->coefficients[0];
   const double ratio = -own / found->coefficients[1];
-  const double deviation = ratio * std::hypot(found->deviations[0] / own,
-                                              found->deviations[1] / found->coefficients[1]);
+  const double deviation =
+      ratio * std::hypot(found->deviations[0] / own, found->deviations[1] / found->coefficients[1]);
   const bool is_same = std::abs(ratio - 1.0) <= std::max(kAlike, 3.0 * deviation);
   Hypothesis claim = about(
       sides,
       Signature::kLossNormalisation,
       found->residual,
-      "a loss that is not linear in the samples: every rank computes the load-balancing loss of its "
+      "a loss that is not linear in the samples: every rank computes the load-balancing loss of "
+      "its "
       "own tokens, and the reference that of all; " +
           fall_text(sides.error, found->residual) +
           (is_same

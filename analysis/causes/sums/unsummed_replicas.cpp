@@ -197,8 +197,8 @@ Hypotheses find_unsummed_copies(const Evidence& evidence) {
 }
 
 Hypotheses find_diverged_copies(const Evidence& evidence) {
-  if (!evidence.copies_differ()) {
-    return {};
+  if (!evidence.copies_differ() || evidence.match().reference.empty()) {
+    return {};  // of what the reference does not have, nothing says that the copies should be equal
   }
   // Nothing is explained, and every further value must be described on its own.
   const auto further = static_cast<double>(distinct_copies(evidence.match()).size() - 1);
