@@ -49,12 +49,11 @@ void note_harmless_scales(Report& report) {
 }
 
 void note_one_sided(Report& report) {
-  const auto count = std::ranges::count_if(
-      report.tensors, [](const TensorVerdict& tensor) {
-        return is_gradient(tensor.id.kind) && std::ranges::any_of(tensor.excuses, [](const Excused& excused) {
-          return excused.excuse == Excuse::kOneSided && excused.sentence.empty();
-        });
-      });
+  const auto count = std::ranges::count_if(report.tensors, [](const TensorVerdict& tensor) {
+    return is_gradient(tensor.id.kind) && std::ranges::any_of(tensor.excuses, [](const Excused& excused) {
+      return excused.excuse == Excuse::kOneSided && excused.sentence.empty();
+    });
+  });
   if (count > 0) {
     report.notes.push_back(
         fmt::format("{} that only one side recorded {} not judged: on the other side the value is "
@@ -73,8 +72,9 @@ void note_gradient_choices(std::span<const GradientChoice> choices, Report& repo
       "candidate: all gradients of {} are {} times the reference's, and its main gradients agree "
       "with the reference's: the programs divide at different places, one at the loss and the "
       "other at the main gradients. TTrace compares the gradients without this factor",
-      choices.size() == 1 ? "a micro-batch"
-                          : fmt::format("{} of a rank", counted(choices.size(), "micro-batch")),
+      choices.size() == 1
+          ? "a micro-batch"
+          : fmt::format("{} (micro-batches of ranks)", counted(choices.size(), "backward")),
       least.factor == most.factor
           ? short_number(least.factor)
           : fmt::format("{} to {}", short_number(least.factor), short_number(most.factor))));

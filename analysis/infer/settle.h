@@ -5,8 +5,8 @@
 // decide (infer.h). All undeclared tensors of a class vote, over layers, micro-batches and steps. A
 // cut or a copy that explains all of them is used, and listed. A partial sum is not, unless the
 // guess is one over the same axes, or the candidate's main gradients are that sum
-// (summed_gradients.h), because that is what a missing reduction looks like: it stays a finding, and
-// the user is asked.
+// (summed_gradients.h), because that is what a missing reduction looks like: it stays a finding,
+// and the user is asked.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -23,9 +23,9 @@ namespace ttrace {
 
 enum class Settlement {
   kUsed,         // it lies as `dims` say
-  kSummed,       // the ranks hold addends over the axes `dims`, as the main gradients show
   kQuestion,     // the ranks hold addends: as `dims` say, or a reduction is missing
   kUnexplained,  // no placement explains all tensors of the class
+  kSummed,       // the ranks hold addends over the axes `dims`, as the main gradients show
 };
 
 struct SettledClass {

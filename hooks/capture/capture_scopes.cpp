@@ -225,8 +225,7 @@ at::Tensor Capture::record_local(const Spot& spot,
     own = snapshot(local).take();
     result = replaced_tensor(local, replacement_.of(id, *own, {.microbatch = microbatch.get()}));
   }
-  gradients_.expect(
-      gradient, id, spot.kind == Kind::kInput ? Kind::kGradInput : Kind::kGradOutput);
+  gradients_.expect(gradient, id, spot.kind == Kind::kInput ? Kind::kGradInput : Kind::kGradOutput);
   if (is_output) {
     settle_sums(id, spot.path, local, {});
     if (readable) {

@@ -155,12 +155,10 @@ void register_scopes(torch::Library& library) {
              at::Tensor value = local;
              Capture* const capture = active_capture();
              const std::int64_t gradient =
-                 capture == nullptr ? kNoLocalGradient
-                                    : capture->scope_local(Kind::kLoss,
-                                                           "loss",
-                                                           static_cast<int>(slot),
-                                                           value,
-                                                           has_gradient);
+                 capture == nullptr
+                     ? kNoLocalGradient
+                     : capture->scope_local(
+                           Kind::kLoss, "loss", static_cast<int>(slot), value, has_gradient);
              return std::tuple(value, gradient);
            })
       .def("local_gradient",

@@ -24,7 +24,10 @@ constexpr std::size_t kBalancedTokens = 16;
 constexpr std::size_t kBalancedExperts = 4;
 
 // dL/ds of L = E / T^2 sum_e n_e sum_t p_te, of the tokens from `first` on.
-Numbers balance_gradient(const Numbers& scores, const Numbers& chosen, std::size_t first, std::size_t count) {
+Numbers balance_gradient(const Numbers& scores,
+                         const Numbers& chosen,
+                         std::size_t first,
+                         std::size_t count) {
   Numbers loads(kBalancedExperts);
   for (std::size_t t = first; t < first + count; ++t) {
     loads[static_cast<std::size_t>(chosen[t])] += 1.0;
@@ -39,8 +42,8 @@ Numbers balance_gradient(const Numbers& scores, const Numbers& chosen, std::size
     }
     for (std::size_t e = 0; e < kBalancedExperts; ++e) {
       const double p = std::exp(scores[t * kBalancedExperts + e]) / sum;
-      gradient.push_back(static_cast<double>(kBalancedExperts) / static_cast<double>(count * count) * p *
-                         (loads[e] - mean / sum));
+      gradient.push_back(static_cast<double>(kBalancedExperts) /
+                         static_cast<double>(count * count) * p * (loads[e] - mean / sum));
     }
   }
   return gradient;
@@ -54,12 +57,13 @@ Numbers half_of(const Numbers& values, std::size_t rank) {
 
 Placement half_rows(std::size_t rank, std::int64_t columns) {
   constexpr std::int64_t kHalf = kBalancedTokens / 2;
-  return {{DimPlacement{kHalf, kBalancedTokens, {{0, static_cast<std::int64_t>(rank) * kHalf, kHalf}}},
-           DimPlacement{columns, columns, {{0, 0, columns}}}},
-          0,
-          1,
-          "",
-          1.0};
+  return {
+      {DimPlacement{kHalf, kBalancedTokens, {{0, static_cast<std::int64_t>(rank) * kHalf, kHalf}}},
+       DimPlacement{columns, columns, {{0, 0, columns}}}},
+      0,
+      1,
+      "",
+      1.0};
 }
 
 // The report on two ranks whose loss counts `weight` times as much as the reference's.
@@ -78,7 +82,8 @@ Report compare_weight(double weight) {
   const Numbers all = balance_gradient(scores, chosen, 0, kBalancedTokens);
   for (std::size_t i = 0; i < whole.size(); ++i) {
     const std::size_t rank = i / (whole.size() / 2);
-    const Numbers own = balance_gradient(scores, chosen, rank * kBalancedTokens / 2, kBalancedTokens / 2);
+    const Numbers own =
+        balance_gradient(scores, chosen, rank * kBalancedTokens / 2, kBalancedTokens / 2);
     parts[i] += 0.5 * weight * own[i % (whole.size() / 2)];
     whole[i] += all[i];
   }
@@ -90,7 +95,11 @@ Report compare_weight(double weight) {
     reference.add(0, {id, left, type, {kBalancedTokens, columns}});
     for (std::size_t rank = 0; rank < 2; ++rank) {
       candidate.add(static_cast<int>(rank),
-                    {id, half_of(right, rank), type, {kBalancedTokens / 2, columns}, half_rows(rank, columns)});
+                    {id,
+                     half_of(right, rank),
+                     type,
+                     {kBalancedTokens / 2, columns},
+                     half_rows(rank, columns)});
     }
   };
   add("s0/m0/output/mixture.gate/0", scores, scores, kBalancedExperts, ElementType::kF64);

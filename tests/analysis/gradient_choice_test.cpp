@@ -16,8 +16,8 @@ namespace ttrace {
 namespace {
 
 using ::testing::IsEmpty;
-using ::testing::SizeIs;
 using testing::scaled;
+using ::testing::SizeIs;
 using testing::TraceBuilder;
 using testing::wavy;
 using Numbers = std::vector<double>;
@@ -27,11 +27,11 @@ class GradientChoiceTest : public ::testing::Test {
   // Backward of two modules, whose gradients are `factor` times the reference's.
   void add_backward(double factor, double factor_of_first = 0.0) {
     const double last = factor_of_first > 0.0 ? factor_of_first : factor;
-    for (const auto& [id, of] : std::vector<std::pair<std::string, double>>{
-             {"s0/m0/grad_output/head/0", last},
-             {"s0/m0/grad_output/fc/0", factor},
-             {"s0/m0/grad_output/stem/0", factor},
-             {"s0/m0/param_grad/fc.weight/0", factor}}) {
+    for (const auto& [id, of] :
+         std::vector<std::pair<std::string, double>>{{"s0/m0/grad_output/head/0", last},
+                                                     {"s0/m0/grad_output/fc/0", factor},
+                                                     {"s0/m0/grad_output/stem/0", factor},
+                                                     {"s0/m0/param_grad/fc.weight/0", factor}}) {
       reference_.add(0, {id, wavy(32, of)});
       candidate_.add(0, {id, scaled(wavy(32, of), of)});
     }
@@ -95,9 +95,8 @@ TEST_F(GradientChoiceTest, FactorsThatTheirSumDoesNotUndoAreAFinding) {
     sum[i] = first[i] + second[i];
     wrong[i] = 1.0625 * first[i] + 0.9375 * second[i];
   }
-  for (const auto& [id, values, factor] :
-       std::vector<std::tuple<std::string, Numbers, double>>{{"s0/m0/grad_output/fc/0", first, 1.0625},
-                                                             {"s0/m1/grad_output/fc/0", second, 0.9375}}) {
+  for (const auto& [id, values, factor] : std::vector<std::tuple<std::string, Numbers, double>>{
+           {"s0/m0/grad_output/fc/0", first, 1.0625}, {"s0/m1/grad_output/fc/0", second, 0.9375}}) {
     reference_.add(0, {id, values});
     candidate_.add(0, {id, scaled(values, factor)});
   }

@@ -19,8 +19,8 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::SizeIs;
 using testing::scaled;
+using ::testing::SizeIs;
 using testing::Tensor;
 using testing::TraceBuilder;
 using testing::wavy;
@@ -43,7 +43,8 @@ class SummedGradientsTest : public ::testing::Test {
     candidate_.add(0, {kSummedMain, first}).add(1, {kSummedMain, second});
   }
   Report compare() {
-    reference_.add(0, {kAddendGradient, sum_of(first_, second_)}).add(0, {kSummedMain, sum_of(first_, second_)});
+    reference_.add(0, {kAddendGradient, sum_of(first_, second_)})
+        .add(0, {kSummedMain, sum_of(first_, second_)});
     candidate_.add(0, undeclared(first_)).add(1, undeclared(second_));
     const Trace reference = reference_.write();
     Trace candidate = candidate_.write();
@@ -69,9 +70,10 @@ TEST_F(SummedGradientsTest, AddendsThatTheMainGradientIsTheSumOfAreNoFinding) {
   EXPECT_FALSE(compare().diverged());
   ASSERT_THAT(settled_, SizeIs(1));
   EXPECT_EQ(settled_.front().settlement, Settlement::kSummed);
-  EXPECT_THAT(settled_.front().sentence(),
-              HasSubstr("grad of norm.weight: nobody declares where it lies; its values are addends "
-                        "of a sum over tp, which the program adds up after backward"));
+  EXPECT_THAT(
+      settled_.front().sentence(),
+      HasSubstr("grad of norm.weight: nobody declares where it lies; its values are addends "
+                "of a sum over tp, which the program adds up after backward"));
 }
 
 TEST_F(SummedGradientsTest, AMissingReductionStaysAFinding) {
@@ -94,7 +96,8 @@ TEST_F(SummedGradientsTest, AWrongAddendIsFoundInTheSum) {
   Numbers right = second_;
   second_ = scaled(second_, 1.5);
   candidate_.add(0, undeclared(first_)).add(1, undeclared(second_));
-  reference_.add(0, {kAddendGradient, sum_of(first_, right)}).add(0, {kSummedMain, sum_of(first_, right)});
+  reference_.add(0, {kAddendGradient, sum_of(first_, right)})
+      .add(0, {kSummedMain, sum_of(first_, right)});
   const Trace reference = reference_.write();
   Trace candidate = candidate_.write();
   EXPECT_THAT(place_summed_gradients(candidate), SizeIs(1));

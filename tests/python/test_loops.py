@@ -14,8 +14,15 @@ def test_another_scale_of_the_loss_is_no_divergence(check):
     assert "s1/m1/param_grad/model.0.weight/0" in outcome.ids()
 
 
-def test_a_scale_that_nobody_declares_is_found(check):
-    outcome = check(python(PROGRAM), python(f"{PROGRAM} --scale 2 --undeclared"))
+def test_a_scale_that_nobody_declares_is_a_note_where_it_is_taken_out_again(check):
+    """Symptom: every gradient of a right program was a finding. The main gradients show that the factor is undone."""
+    outcome = check(python(PROGRAM), python(f"{PROGRAM} --scale 3 --undeclared"))
+    assert outcome.code == 0, outcome.summary()
+    assert any("are 3 times the reference's" in note for note in outcome.report["notes"])
+
+
+def test_a_scale_that_stays_in_the_gradients_is_found(check):
+    outcome = check(python(PROGRAM), python(f"{PROGRAM} --scale 2 --undeclared --kept"))
     assert outcome.code == 1, outcome.summary()
     assert outcome.first == "s0/m0/grad_output/loss/0", outcome.summary()
     assert outcome.report["first_divergence"]["signature"] == "wrong_factor"

@@ -18,9 +18,9 @@ namespace ttrace {
 namespace {
 
 constexpr std::size_t kLooks = 5;
-constexpr double kLeastFactor = 0.01;   // |a - 1|
-constexpr double kAlike = 0.01;         // relative, of factors that are one
-constexpr double kMostRest = 0.1;       // of ||c||
+constexpr double kLeastFactor = 0.01;  // |a - 1|
+constexpr double kAlike = 0.01;        // relative, of factors that are one
+constexpr double kMostRest = 0.1;      // of ||c||
 
 using Place = std::tuple<std::int64_t, std::int64_t, int>;  // step, micro-batch, rank
 
@@ -33,10 +33,8 @@ std::optional<std::vector<double>> numbers_of(std::span<const Shard> shards) {
     return std::nullopt;
   }
   std::vector<double> numbers(static_cast<std::size_t>(element_count(merged.shape)));
-  to_double(merged.type,
-            merged.bytes.data(),
-            static_cast<std::int64_t>(numbers.size()),
-            numbers.data());
+  to_double(
+      merged.type, merged.bytes.data(), static_cast<std::int64_t>(numbers.size()), numbers.data());
   return numbers;
 }
 
@@ -82,10 +80,7 @@ std::optional<Multiple> multiple_at(const Shard& shard, std::span<const Shard> r
   std::vector<double> expected(count);
   std::vector<double> found(count);
   extract(place, ElementType::kF64, logical->data(), expected.data());
-  to_double(shard.record->type,
-            shard.bytes.data(),
-            static_cast<std::int64_t>(count),
-            found.data());
+  to_double(shard.record->type, shard.bytes.data(), static_cast<std::int64_t>(count), found.data());
   for (double& number : found) {
     number *= scale;
   }
@@ -97,7 +92,8 @@ std::optional<Multiple> multiple_at(const Shard& shard, std::span<const Shard> r
 }
 
 // Gradients of activations that both sides have, those nearest to the loss first.
-std::map<Place, std::vector<Shard>> gradients_of(const Trace& candidate, const ShardIndex& reference) {
+std::map<Place, std::vector<Shard>> gradients_of(const Trace& candidate,
+                                                 const ShardIndex& reference) {
   std::map<Place, std::vector<std::pair<std::uint64_t, Shard>>> ordered;
   for (const RankFile& file : candidate.files()) {
     for (const Record& record : file.records()) {
@@ -120,7 +116,8 @@ std::map<Place, std::vector<Shard>> gradients_of(const Trace& candidate, const S
 }
 
 // The factor of the first of these, if evenly chosen others have it, too.
-std::optional<Multiple> shared_factor(const std::vector<Shard>& shards, const ShardIndex& reference) {
+std::optional<Multiple> shared_factor(const std::vector<Shard>& shards,
+                                      const ShardIndex& reference) {
   std::optional<Multiple> first;
   const std::size_t looks = std::min(kLooks, shards.size());
   std::size_t seen = 0;

@@ -65,7 +65,8 @@ std::vector<std::string> axes_of(const Held& part) {
   const std::string known = "," + part.record().placement.partial_over + ",";
   std::vector<std::string> axes;
   for (const Axis& axis : part.file->layout().axes) {
-    if (axis.size > 1 && axis.follows.empty() && known.find("," + axis.name + ",") == std::string::npos) {
+    if (axis.size > 1 && axis.follows.empty() &&
+        known.find("," + axis.name + ",") == std::string::npos) {
       axes.push_back(axis.name);
     }
   }

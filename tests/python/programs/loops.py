@@ -1,6 +1,7 @@
 """A small model in loops of several kinds. Under torchrun it is in DDP, and ranks share the samples.
 
---scale N multiplies the loss by N in a GradScaler; --undeclared does not hand that to TTrace. --follow lets steps
+--scale N multiplies the loss by N in a GradScaler; --undeclared does not hand that to TTrace, and --kept does not take it
+out of the gradients again. --follow lets steps
 follow the optimizer, in place of `tracer.step`. --forward only goes forward, in inference mode. Each step has two
 micro-batches, and the model is evaluated between steps.
 """
@@ -18,6 +19,7 @@ from torch import nn
 parser = argparse.ArgumentParser()
 parser.add_argument("--scale", type=float, default=1.0)
 parser.add_argument("--undeclared", action="store_true")
+parser.add_argument("--kept", action="store_true")
 parser.add_argument("--follow", action="store_true")
 parser.add_argument("--forward", action="store_true")
 ARGS = parser.parse_args()
@@ -72,8 +74,11 @@ for step in range(2):
                 tracer.loss(losses)
                 backward_of(losses)
         if not ARGS.forward:
-            scaler.step(optimizer)
-            scaler.update()
+            if ARGS.kept:
+                optimizer.step()
+            else:
+                scaler.step(optimizer)
+                scaler.update()
             optimizer.zero_grad()
     if not ARGS.forward:
         evaluate()
