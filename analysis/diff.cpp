@@ -1,5 +1,6 @@
 #include "analysis/diff.h"
 
+#include "analysis/align/activation_type.h"
 #include "analysis/align/compatibility.h"
 #include "analysis/align/index_by_id.h"
 #include "analysis/align/machine.h"
@@ -229,12 +230,29 @@ std::set<std::int64_t> interrupted_steps(const std::string& side,
   return steps;
 }
 
+// Under autocast or a mixed precision policy on one side alone, every activation has another type.
+void add_activation_remark(Report& report) {
+  const Side& reference = report.reference;
+  const Side& candidate = report.candidate;
+  if (reference.manifest.precision == candidate.manifest.precision &&
+      reference.activations != candidate.activations) {
+    report.remarks.push_back(fmt::format(
+        "the candidate computes with {}, the reference with {}; give both programs the same "
+        "autocast or MixedPrecisionPolicy",
+        candidate.precision_text(),
+        reference.precision_text()));
+  }
+}
+
 // A report that holds only what the traces say about themselves.
 Report described(const Trace& reference, const Trace& candidate, const DiffOptions& options) {
   Report report;
-  report.reference = {reference.directory(), reference.manifest()};
-  report.candidate = {candidate.directory(), candidate.manifest()};
+  report.reference = {
+      reference.directory(), reference.manifest(), other_activation_type(reference)};
+  report.candidate = {
+      candidate.directory(), candidate.manifest(), other_activation_type(candidate)};
   report.remarks = check_comparable(reference, candidate, options.selection);
+  add_activation_remark(report);
   report.remarks.insert(report.remarks.end(), options.remarks.begin(), options.remarks.end());
   if (options.calibration) {
     require_precision(*options.calibration, reference.manifest(), candidate.manifest());

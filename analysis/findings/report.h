@@ -24,6 +24,15 @@ namespace ttrace {
 struct Side {
   std::string directory;
   Manifest manifest;
+  // The type of most activations, where it is not that of the parameters: "bf16" under autocast.
+  std::string activations = {};
+
+  // "f32", or "parameters f32, activations bf16".
+  [[nodiscard]] std::string precision_text() const {
+    return activations.empty()
+               ? manifest.precision
+               : "parameters " + manifest.precision + ", activations " + activations;
+  }
 };
 
 // Allowed tensors are counted as such only.

@@ -26,7 +26,7 @@ void write_run(std::ostream& out, std::string_view name, const Side& side) {
                      name,
                      markdown_text(side.directory),
                      counted(side.manifest.world_size, "rank"),
-                     side.manifest.precision);
+                     side.precision_text());
 }
 
 void write_item(std::ostream& out, std::string_view name, std::string_view text) {

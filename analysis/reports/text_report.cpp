@@ -35,7 +35,7 @@ void write_side(std::ostream& out, const char* name, const Side& side) {
                                                     : "imported from " + manifest.imported_from,
                      counted(manifest.world_size, "rank"),
                      layout_text(manifest.layout),
-                     manifest.precision);
+                     side.precision_text());
 }
 
 constexpr std::string_view kPlain = "\033[0m";

@@ -161,6 +161,35 @@ TEST_F(FailedPass, AnExceptionOfTheProgramComesFirstAndNoAdviceFollows) {
                     Not(HasSubstr("never called"))));
 }
 
+// Symptom: the quoted end of the log was torchrun's report of exit codes and hosts.
+TEST_F(FailedPass, WhatTorchrunPrintsOfFailedProcessesHidesNothing) {
+  const std::string log =
+      "reading the data\n"
+      "[rank1]: Traceback (most recent call last):\n"
+      "[rank1]:   File \"train.py\", line 88, in build\n"
+      "[rank1]: ValueError: 30 is not divisible by 4\n"
+      "W1127 23:50:31 21490 torch/distributed/elastic/multiprocessing/api.py:1010] Sending process "
+      "7\n"
+      "E1127 23:50:31 21490 torch/distributed/elastic/multiprocessing/api.py:984] failed "
+      "(exitcode: 1)\n"
+      "Traceback (most recent call last):\n"
+      "  File \"/usr/bin/torchrun\", line 8, in <module>\n"
+      "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n";
+  const ProcessResult result = ttrace(check(trainer(), printing(log, 1)));
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("rank 1 raised ValueError: 30 is not divisible by 4"),
+                    HasSubstr("    reading the data\n"),
+                    Not(HasSubstr("torch/distributed/elastic"))));
+  const ProcessResult alone = ttrace({"check",
+                                      "--reference",
+                                      printing(log.substr(log.find("E1127")), 1),
+                                      "--candidate",
+                                      "cat log.txt; exit 1",
+                                      "-o",
+                                      "alone"});
+  EXPECT_THAT(alone.err, HasSubstr("failed (exitcode: 1)"));
+}
+
 TEST_F(FailedPass, OfExceptionsThatFollowFromEachOtherTheLastIsQuoted) {
   const std::string log =
       "Traceback (most recent call last):\n"

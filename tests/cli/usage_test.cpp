@@ -128,6 +128,23 @@ TEST_F(Usage, FolderThatIsNoTraceAsReferenceIsRefused) {
   EXPECT_THAT(result.err, HasSubstr("has no manifest.json"));
 }
 
+// Symptom: a mistyped folder was run as a command, and the log said "not found".
+TEST_F(Usage, MistypedFolderIsNamedWithTheNearest) {
+  std::filesystem::create_directories(folder_ / "runs/1/reference");
+  std::filesystem::create_directories(folder_ / "runs/1/logs");
+  const ProcessResult last = ttrace(check("runs/1/refrence", trainer()));
+  EXPECT_EQ(last.exit_code, 2);
+  EXPECT_EQ(
+      last.err,
+      "ttrace: error: --reference runs/1/refrence is neither a folder nor a program; the nearest "
+      "folder is runs/1/reference\n");
+  EXPECT_THAT(ttrace(check("rins/1/reference", trainer())).err,
+              HasSubstr("the nearest folder is runs/1/reference\n"));
+  EXPECT_THAT(ttrace(check("nothing/like/it", trainer())).err,
+              HasSubstr("is neither a folder nor a program; check its path\n"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "run"));
+}
+
 TEST_F(Usage, UsedOutputFolderIsRefusedWithTheRemedy) {
   std::filesystem::create_directory(folder_ / "run");
   std::ofstream(folder_ / "run/file") << "mine";

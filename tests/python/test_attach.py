@@ -83,6 +83,38 @@ def test_untraced_steps_of_a_traced_run_record_nothing(tmp_path):
     assert ttrace.open(tmp_path).find("/loss/")
 
 
+def test_a_program_that_ends_before_the_traced_step_leaves_which_steps_it_ran(tmp_path):
+    """`--steps` beyond the end was "exited with status 0 before the trace was complete"."""
+    loop = (
+        "model = nn.Linear(2, 2)\n"
+        "tracer = ttrace.attach(model)\n"
+        "for i in range(3):\n"
+        "    with tracer.step(i):\n"
+        "        model(torch.ones(1, 2))\n"
+    )
+    early = run(loop, tmp_path, TTRACE_STEPS="5")
+    assert early.returncode == 0, early.stderr
+    seen = json.loads((tmp_path / "ranks" / "rank00000.json").read_text())
+    assert (seen["first"], seen["last"], seen["awaited"]) == (0, 2, 5)
+    forgotten = run("ttrace.attach(nn.Linear(2, 2))", tmp_path / "forgotten")
+    assert forgotten.returncode == 0, forgotten.stderr
+    seen = json.loads((tmp_path / "forgotten" / "ranks" / "rank00000.json").read_text())
+    assert "first" not in seen and seen["awaited"] == 0
+    complete = run(loop, tmp_path / "complete", TTRACE_STEPS="1:3")
+    assert complete.returncode == 0, complete.stderr
+    assert not (tmp_path / "complete" / "ranks").exists()
+
+
+def test_two_processes_that_take_themselves_for_one_rank_are_refused(tmp_path):
+    """Both wrote the same file, and the report compared one of them."""
+    other = "import subprocess, sys; sys.exit(subprocess.run([sys.executable, '-c', sys.argv[1]]).returncode)"
+    second = "import ttrace; from torch import nn; ttrace.attach(nn.Linear(2, 2))"
+    result = run(f"ttrace.attach(nn.Linear(2, 2))\nimport sys; sys.argv = ['', {second!r}]\n{other}\n", tmp_path,
+                 TTRACE_COUNT="1")  # fmt: skip
+    assert result.returncode != 0
+    assert "another process has already attached as rank 0 of 1" in result.stderr
+
+
 def test_precision_is_the_programs_own_without_variables():
     assert ttrace.precision("bf16") == "bf16"
 

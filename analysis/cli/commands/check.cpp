@@ -5,6 +5,7 @@
 #include "analysis/cli/commands/remembered_command.h"
 #include "analysis/cli/commands/zoom.h"
 #include "analysis/cli/options/command_line.h"
+#include "analysis/cli/options/nearest_folder.h"
 #include "analysis/cli/options/pass_limits.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/stored_pair.h"
@@ -26,6 +27,7 @@
 #include <filesystem>
 #include <iostream>
 #include <system_error>
+#include <utility>
 
 namespace fs = std::filesystem;
 namespace po = boost::program_options;
@@ -146,6 +148,18 @@ void check_commands(const CheckOptions& options) {
             "the folder {0} has no manifest.json, so it is not a stored reference; pass {1}",
             options.reference,
             run ? "--reference " + options.reference + "/reference" : "a trace or a command"));
+  }
+  for (const auto& [option, text] :
+       {std::pair("reference", options.reference), std::pair("candidate", options.candidate)}) {
+    if (is_missing_path(text)) {
+      const std::string near = nearest_folder(text);
+      TTRACE_THROW(
+          UsageError,
+          fmt::format("--{} {} is neither a folder nor a program{}",
+                      option,
+                      text,
+                      near.empty() ? "; check its path" : "; the nearest folder is " + near));
+    }
   }
   TTRACE_CHECK(!is_folder(options.candidate),
                UsageError,

@@ -91,8 +91,16 @@ std::string indented(const std::string& text, std::size_t last_lines) {
   return result;
 }
 
+// Without what torchrun prints of the processes that failed, which fills the end of a log and hides
+// what these processes said. A log that has nothing else stays as it is.
+std::string without_launchers_report(const std::string& text) {
+  const std::size_t found = text.find("torch/distributed/elastic/");
+  const std::size_t line = found == std::string::npos ? found : text.rfind('\n', found);
+  return line == std::string::npos ? text : text.substr(0, line);
+}
+
 std::string quote_log(const std::string& log) {
-  const std::string tail = indented(end_of(log, kLogBytes), kLogLines);
+  const std::string tail = indented(without_launchers_report(end_of(log, kLogBytes)), kLogLines);
   return fmt::format("\n  its log {} {}{}", log, tail.empty() ? "is empty" : "ends with:", tail);
 }
 
