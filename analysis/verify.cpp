@@ -26,6 +26,7 @@ class Verifier {
       : trace_(trace), progress_(progress) {}
 
   Verification run() {
+    result_.undigested += trace_.manifest().has_digest ? 0 : 1;
     for (const StepTrace& step : trace_.steps()) {
       result_.problems.insert(result_.problems.end(), step.lacking.begin(), step.lacking.end());
       total_files_ += step.ranks.size();
@@ -51,6 +52,11 @@ class Verifier {
     complain(where + ": " + fmt::format(sentence, std::forward<Parts>(parts)...));
   }
 
+  void note_file(bool has_digests) {
+    ++result_.files;
+    result_.undigested += has_digests ? 0 : 1;
+  }
+
   void check_digests(const RankFile& file) {
     for (const Record& record : file.records()) {
       if (!file.intact(record)) {
@@ -61,7 +67,7 @@ class Verifier {
       }
       result_.bytes += record.bytes;
     }
-    ++result_.files;
+    note_file(file.has_digests());
     if (progress_) {
       progress_("digests", result_.files, total_files_);
     }
@@ -140,7 +146,8 @@ class Verifier {
     }
     const std::vector<Match> tensors = tensors_of(trace_);
     for (const Match& tensor : tensors) {
-      ids_.insert(tensor.id);
+      const Placement& placement = tensor.reference.front().record->placement;
+      sizes_.emplace(tensor.id, element_count(placement.logical_shape()));
       if (!broken.contains(tensor.id.step)) {
         check_merge(tensor);
       }
@@ -152,8 +159,12 @@ class Verifier {
   }
 
   void check_merge(const Match& tensor) {
+    std::vector<Shard> shards = tensor.reference;
+    for (Shard& shard : shards) {
+      shard.file = nullptr;  // its digests were compared
+    }
     try {
-      for (const MergeFinding& finding : merge(tensor.reference).findings) {
+      for (const MergeFinding& finding : merge(shards).findings) {
         complain(to_string(tensor.id), "{}: {}", name_of(finding.defect), finding.message);
       }
     } catch (const FormatError& problem) {
@@ -176,16 +187,28 @@ class Verifier {
         }
         std::size_t unknown = 0;
         for (const NoiseRow& row : pass.rows) {
-          unknown += ids_.contains(row.id) ? 0 : 1;
+          const auto known = sizes_.find(row.id);
+          unknown += known == sizes_.end() ? 1 : 0;
+          if (known != sizes_.end()) {
+            check_noise_row(file, row, known->second);
+          }
         }
         if (unknown > 0) {
           complain(
               file, "the file names {} that the trace does not hold", counted(unknown, "tensor"));
         }
-        ++result_.files;
+        note_file(pass.has_digests);
       } catch (const FormatError& problem) {
         complain(problem.message());
       }
+    }
+  }
+
+  void check_noise_row(const std::string& file, const NoiseRow& row, std::int64_t count) {
+    try {
+      check_size(row, count);
+    } catch (const FormatError& problem) {
+      complain(file + ": " + problem.message());
     }
   }
 
@@ -193,7 +216,7 @@ class Verifier {
   const VerifyProgress& progress_;
   Verification result_;
   std::size_t total_files_ = 0;
-  std::set<TensorId> ids_;
+  std::map<TensorId, std::int64_t> sizes_;  // elements
 };
 
 }  // namespace

@@ -13,6 +13,8 @@ namespace ttrace {
 struct Verification {
   std::vector<std::string> problems;  // one sentence each; none: the trace is sound
   std::size_t files = 0;              // that could be read
+  std::size_t undigested = 0;         // of these, that an earlier version wrote: nothing but the
+                                      // tensors' bytes has a digest in them
   std::size_t tensors = 0;            // logical ones
   std::size_t bytes = 0;              // of tensors, digests of which were compared
 };

@@ -80,7 +80,7 @@ std::map<std::int64_t, std::uint64_t> add_reference(const Trace& trace, Entries&
         const Place place{step.step, record.order, true, rank, record.order};
         Entry& entry = entries.at_or_new(record.id, place);
         entry.place = std::min(entry.place, place);
-        entry.match.reference.push_back({rank, &record, file.bytes(record)});
+        entry.match.reference.push_back(shard_of(file, record));
         last[step.step] = std::max(last[step.step], record.order);
       }
     }
@@ -113,7 +113,7 @@ void add_candidate_rank(const RankFile& file, int rank, Place next, Entries& ent
       entry = &entries.at_or_new((*record)->id, next);
       entry->place = std::min(entry->place, next);
     }
-    entry->match.candidate.push_back({rank, *record, file.bytes(**record)});
+    entry->match.candidate.push_back(shard_of(file, **record));
   }
 }
 

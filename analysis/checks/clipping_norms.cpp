@@ -37,6 +37,7 @@ Step read(const StepTrace& trace, const ModelVocabulary& vocabulary) {
         result.type = coarser(result.type, record.type);
       } else if (vocabulary.is_scalar(Role::kGradientNorm, record.id) &&
                  record.type == ElementType::kF64 && bytes.size() == sizeof value) {
+        file.require_intact(record);
         std::memcpy(&value, bytes.data(), sizeof value);
         result.norms.emplace(record.id, value);
       }

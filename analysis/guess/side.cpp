@@ -51,7 +51,7 @@ GuessSide::GuessSide(const Trace& trace) {
       if (!first || id.call != 0 || id.recompute) {
         continue;
       }
-      const Shard shard{file.layout().rank, &record, file.bytes(record)};
+      const Shard shard = shard_of(file, record);
       auto& shards = shards_[id];
       if (shards.empty()) {
         add_unit(id, shard);

@@ -40,8 +40,7 @@ struct Start {
           tensors.back().id = record.id;
           tensors.back().order = record.order;
         }
-        tensors[place->second].reference.push_back(
-            {file.layout().rank, &record, file.bytes(record)});
+        tensors[place->second].reference.push_back(shard_of(file, record));
       }
     }
   }

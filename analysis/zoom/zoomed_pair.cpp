@@ -123,6 +123,8 @@ bool differ(const Values& left,
   }
   const auto& [expected_file, expected] = one->second;
   const auto& [found_file, found] = two->second;
+  expected_file->require_intact(*expected);
+  found_file->require_intact(*found);
   const std::int64_t count = element_count(expected->shape);
   return count == element_count(found->shape) && compare(expected->type,
                                                          expected_file->bytes(*expected).data(),

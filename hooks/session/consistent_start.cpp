@@ -27,10 +27,9 @@ class StartParameters {
     for (int rank = 0; rank < manifest.world_size; ++rank) {
       files_.emplace_back(start_file(reference, rank));
     }
-    for (std::size_t rank = 0; rank < files_.size(); ++rank) {
-      for (const Record& record : files_[rank].records()) {
-        shards_[record.id.path].push_back(
-            {static_cast<int>(rank), &record, files_[rank].bytes(record)});
+    for (const RankFile& file : files_) {
+      for (const Record& record : file.records()) {
+        shards_[record.id.path].push_back(shard_of(file, record));
       }
     }
   }
@@ -45,7 +44,7 @@ class StartParameters {
     for (const RankFile& file : trace_->steps().back().ranks) {
       for (const Record& record : file.records()) {
         if (record.id.kind == Kind::kParamNext) {
-          updated[record.id.path].push_back({file.layout().rank, &record, file.bytes(record)});
+          updated[record.id.path].push_back(shard_of(file, record));
         }
       }
     }

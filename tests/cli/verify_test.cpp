@@ -1,5 +1,6 @@
 #include "trace_fixture.h"
 
+#include <cstring>
 #include <filesystem>
 
 namespace ttrace::testing {
@@ -41,6 +42,45 @@ TEST_F(Verify, ChangedByteIsFoundByItsDigest) {
   corrupt("reference/step000000/rank00000.h5", std::string("ram\0\0\0\0\0dek", 11));
   expect_problem("reference",
                  "the bytes of s0/m0/output/marked/0 have changed since they were written");
+}
+
+// A bit of a squared sum made a bound of 1.6e148: the wrong candidate got WITHIN BOUND, and verify
+// said "sound".
+TEST_F(Verify, FlippedBitOfANoiseTableIsFoundAlsoByDiff) {
+  ASSERT_EQ(ttrace(check(trainer(), trainer("--differ"), {"--no-forced"})).exit_code, 1);
+  const std::string table = "run/reference/noise/00001.h5";
+  const double squared = static_cast<double>(1e-6F) * static_cast<double>(1e-6F);
+  std::string bytes(sizeof squared, '\0');
+  std::memcpy(bytes.data(), &squared, sizeof squared);
+  std::string whole = file(table);
+  const std::size_t place = whole.find(bytes);
+  ASSERT_NE(place, std::string::npos);
+  whole[place + 7] = static_cast<char>(whole[place + 7] ^ 0x40);
+  std::ofstream(folder_ / table, std::ios::binary) << whole;
+  const ProcessResult diff = ttrace({"diff", "run/reference", "run/candidate"});
+  EXPECT_EQ(diff.exit_code, 2) << diff.out;
+  EXPECT_THAT(diff.err, AllOf(HasSubstr(table), HasSubstr("'/noise' has changed")));
+  expect_problem("run/reference", table + ": the file is damaged: '/noise' has changed");
+}
+
+TEST_F(Verify, FlippedBitOfAnIndexIsFoundAlsoByDiff) {
+  write();
+  corrupt("reference/step000000/rank00000.h5", "s0/m0/output/mlp.fc1/0");
+  const ProcessResult diff = ttrace({"diff", "reference", "candidate"});
+  EXPECT_EQ(diff.exit_code, 2) << diff.out;
+  EXPECT_THAT(diff.err, AllOf(HasSubstr("rank00000.h5"), HasSubstr("'/index' has changed")));
+  EXPECT_EQ(ttrace({"verify", "reference"}).exit_code, 2);  // nothing else is there
+}
+
+TEST_F(Verify, FilesOfAnEarlierVersionAreSoundAndNamedAsSuch) {
+  write();
+  std::string manifest = file("reference/manifest.json");
+  manifest.erase(manifest.rfind(",\n  \"digest\""));
+  std::ofstream(folder_ / "reference/manifest.json") << manifest << "}";
+  const ProcessResult result = ttrace({"verify", "reference"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("1 file has no digests"), HasSubstr("an earlier version wrote it")));
 }
 
 TEST_F(Verify, MissingRankIsNamed) {

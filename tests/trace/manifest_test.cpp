@@ -47,6 +47,34 @@ std::string complaint_about(const std::string& from, const std::string& to) {
   return message_of<FormatError>([&] { static_cast<void>(read_manifest(folder.path())); });
 }
 
+// An edited precision changed a verdict, and nothing said so.
+TEST(Manifest, ChangedTextIsRefused) {
+  EXPECT_THAT(complaint_about("\"bf16\"", "\"f32\""),
+              AllOf(HasSubstr("manifest.json: the manifest has changed since it was written"),
+                    HasSubstr("remove the key 'digest'")));
+  EXPECT_THAT(complaint_about("\"data\"", "\"dota\": {}, \"data\""), HasSubstr("has changed"));
+}
+
+TEST(Manifest, WhiteSpaceIsNoChange) {
+  const TemporaryDirectory folder;
+  write_manifest(folder.path(), example());
+  const std::string text = read_file(folder / "manifest.json");
+  write_file(folder / "manifest.json", "\n" + text + "\n\n");
+  EXPECT_TRUE(read_manifest(folder.path()).has_digest);
+}
+
+TEST(Manifest, OfAnEarlierVersionHasNoDigest) {
+  const TemporaryDirectory folder;
+  write_manifest(folder.path(), example());
+  std::string text = read_file(folder / "manifest.json");
+  const std::size_t key = text.rfind(",\n  \"digest\"");
+  ASSERT_NE(key, std::string::npos);
+  write_file(folder / "manifest.json", text.substr(0, key) + "}");
+  const Manifest read = read_manifest(folder.path());
+  EXPECT_FALSE(read.has_digest);
+  EXPECT_EQ(read.world_size, 8);
+}
+
 TEST(Manifest, RoundTrips) {
   const TemporaryDirectory folder;
   const std::string directory = folder / "new/trace";

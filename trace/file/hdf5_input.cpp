@@ -3,6 +3,7 @@
 #include "trace/file/hdf5_format.h"
 #include "trace/file/manifest.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -54,6 +56,7 @@ Hdf5Input::Hdf5Input(const std::string& path)
                  "; the file is damaged or truncated: remove the trace and run the pass again");
   }
   check_version();
+  read_digests();
 }
 
 void Hdf5Input::throw_damaged(const std::string& cause) const {
@@ -97,6 +100,60 @@ void Hdf5Input::check_version() const {
   }
 }
 
+void Hdf5Input::read_digests() {
+  if (!has_attribute(kDigestsAttribute)) {
+    return;
+  }
+  const std::string text = text_attribute(kDigestsAttribute);
+  try {
+    digests_ = parse_digests(text);
+  } catch (const FormatError& error) {
+    throw_damaged(std::string("attribute '") + kDigestsAttribute + "': " + error.message());
+  }
+}
+
+void Hdf5Input::check_digest(const std::string& name, std::uint64_t digest) const {
+  if (!digests_) {
+    return;
+  }
+  const auto found = digests_->find(name);
+  if (found == digests_->end()) {
+    throw_damaged("its writer noted no digest of '" + name + "'");
+  }
+  if (found->second != digest) {
+    throw_damaged("'" + name + "' has changed since it was written: its digest differs");
+  }
+}
+
+// Whatever has a digest was there.
+void Hdf5Input::check_not_lost(const std::string& name) const {
+  if (digests_ && digests_->contains(name)) {
+    throw_damaged("'" + name + "', which its writer wrote, is absent");
+  }
+}
+
+std::uint64_t Hdf5Input::digest_at(const Extent& extent) const {
+  constexpr std::uint64_t kBlock = std::uint64_t{1} << 20;
+  std::vector<std::byte> block(std::min(extent.bytes, kBlock));
+  RunningDigest digest;
+  for (std::uint64_t done = 0; done < extent.bytes;) {
+    const ssize_t count = ::pread(descriptor_.get(),
+                                  block.data(),
+                                  std::min(extent.bytes - done, kBlock),
+                                  static_cast<off_t>(extent.offset + done));
+    if (count < 0 && errno == EINTR) {
+      continue;
+    }
+    if (count <= 0) {
+      throw_damaged("it cannot be read: " +
+                    (count < 0 ? system_error_text(errno) : std::string("it was cut short")));
+    }
+    digest.add(std::span(block).first(static_cast<std::size_t>(count)));
+    done += static_cast<std::uint64_t>(count);
+  }
+  return digest.value();
+}
+
 Hdf5Id Hdf5Input::open_attribute(const char* name) const {
   if (H5Aexists(hdf5_.get(), name) <= 0) {
     throw_damaged(std::string("attribute '") + name + "' is absent");
@@ -120,6 +177,7 @@ std::int64_t Hdf5Input::integer_attribute(const char* name) const {
   }
   std::int64_t value = 0;
   check(H5Aread(attribute.get(), H5T_NATIVE_INT64, &value), "read an attribute");
+  check_digest(name, digest_of_text(std::to_string(value)));
   return value;
 }
 
@@ -134,15 +192,24 @@ std::string Hdf5Input::text_attribute(const char* name) const {
   std::string text(bytes, '\0');
   check(H5Aread(attribute.get(), type.get(), text.data()), "read an attribute");
   text.resize(::strnlen(text.data(), bytes));
+  check_digest(name, digest_of_text(text));
   return text;
 }
 
 bool Hdf5Input::has_attribute(const char* name) const {
-  return check(H5Aexists(hdf5_.get(), name), "look for an attribute") > 0;
+  const bool exists = check(H5Aexists(hdf5_.get(), name), "look for an attribute") > 0;
+  if (!exists) {
+    check_not_lost(name);
+  }
+  return exists;
 }
 
 bool Hdf5Input::has_dataset(const std::string& name) const {
-  return H5Lexists(hdf5_.get(), name.c_str(), H5P_DEFAULT) > 0;
+  const bool exists = H5Lexists(hdf5_.get(), name.c_str(), H5P_DEFAULT) > 0;
+  if (!exists) {
+    check_not_lost(name);
+  }
+  return exists;
 }
 
 Hdf5Id Hdf5Input::open_dataset(const std::string& name) const {

@@ -4,9 +4,11 @@
 #pragma once
 
 #include "trace/base/durable_file.h"
+#include "trace/file/file_digests.h"
 #include "trace/file/hdf5_id.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,12 +23,17 @@ struct Extent {
 class Hdf5Input {
  public:
   // Throws FormatError for a file that is absent, no HDF5, truncated, not ours or of a newer
-  // format.
+  // format. Attributes and tables that are read must have the digests that the file names for them.
   explicit Hdf5Input(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::uint64_t size() const { return size_; }
   [[nodiscard]] int descriptor() const { return descriptor_.get(); }
+
+  // False in a file of an earlier version, and in one that its writer did not finish.
+  [[nodiscard]] bool has_digests() const { return digests_.has_value(); }
+  // Throws FormatError where the file names another digest for `name`, or none beside others.
+  void check_digest(const std::string& name, std::uint64_t digest) const;
 
   // Attributes of the root group. Throw FormatError for an absent one or one of another type.
   [[nodiscard]] std::int64_t integer_attribute(const char* name) const;
@@ -36,6 +43,8 @@ class Hdf5Input {
   // Throws FormatError.
   [[nodiscard]] Hdf5Id open_dataset(const std::string& name) const;
   [[nodiscard]] bool has_dataset(const std::string& name) const;
+  // The digest of what lies there, as the file holds it. Throws FormatError.
+  [[nodiscard]] std::uint64_t digest_at(const Extent& extent) const;
   // Throws FormatError for a dataset that is not contiguous or reaches past the end of the file.
   [[nodiscard]] Extent extent_of(const Hdf5Id& dataset, const std::string& name) const;
 
@@ -53,12 +62,15 @@ class Hdf5Input {
  private:
   void check_signature() const;
   void check_version() const;
+  void read_digests();
+  void check_not_lost(const std::string& name) const;
   [[nodiscard]] Hdf5Id open_attribute(const char* name) const;
 
   std::string path_;
   FileDescriptor descriptor_;
   std::uint64_t size_ = 0;
   Hdf5Id hdf5_;
+  std::optional<FileDigests> digests_;
 };
 
 }  // namespace ttrace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
 #include <sys/stat.h>
 #include <utility>
 
@@ -63,10 +64,12 @@ Hdf5Output::Hdf5Output(std::string file, std::size_t aligned_from, std::size_t a
 
 void Hdf5Output::write_attribute(const char* name, std::int32_t value) {
   write_scalar_attribute(id(), temporary_, name, H5T_STD_I32LE, &value);
+  protect(name, digest_of_text(std::to_string(value)));
 }
 
 void Hdf5Output::write_attribute(const char* name, std::uint64_t value) {
   write_scalar_attribute(id(), temporary_, name, H5T_STD_U64LE, &value);
+  protect(name, digest_of_text(std::to_string(value)));
 }
 
 void Hdf5Output::write_attribute(const char* name, const std::string& text, const char* object) {
@@ -74,6 +77,14 @@ void Hdf5Output::write_attribute(const char* name, const std::string& text, cons
   const Hdf5Id target(
       H5Oopen(id(), object, H5P_DEFAULT), H5Oclose, temporary_, "open an object for attributes");
   write_scalar_attribute(target.get(), temporary_, name, type.get(), text.c_str());
+  if (object == std::string_view("/")) {
+    protect(name, digest_of_text(text));
+  }
+}
+
+void Hdf5Output::remove(const std::string& table) {
+  hdf5_check(H5Ldelete(id(), table.c_str(), H5P_DEFAULT), temporary_, "remove the table " + table);
+  digests_.erase(table);
 }
 
 void Hdf5Output::check_written() const {
@@ -91,6 +102,7 @@ void Hdf5Output::flush() {
 }
 
 void Hdf5Output::finish() {
+  write_attribute(kDigestsAttribute, to_text(digests_));
   flush();
   hdf5_.close(temporary_, "close the file");
   check_written();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "trace/base/durable_file.h"
+#include "trace/file/file_digests.h"
 #include "trace/file/hdf5_driver.h"
 #include "trace/file/hdf5_id.h"
 
@@ -25,10 +26,16 @@ class Hdf5Output {
   // Name under which the bytes are now; errors name it.
   [[nodiscard]] const std::string& path() const { return temporary_; }
 
-  // Attributes of the root group, or of the dataset `object`. Throw FormatError.
+  // Attributes of the root group, whose digests the file gets, or of the dataset `object`. Throw
+  // FormatError.
   void write_attribute(const char* name, std::int32_t value);
   void write_attribute(const char* name, std::uint64_t value);
   void write_attribute(const char* name, const std::string& text, const char* object = "/");
+
+  // Lets the file say which digest a table has, or whatever else a reader must find unchanged.
+  void protect(const std::string& name, std::uint64_t digest) { digests_[name] = digest; }
+  // Removes a table and its digest. Throws FormatError.
+  void remove(const std::string& table);
 
   // Throws FormatError with the system's words where any write so far failed.
   void check_written() const;
@@ -36,7 +43,7 @@ class Hdf5Output {
   // Makes everything that was written so far survive the death of the process. Throws FormatError.
   void flush();
 
-  // Closes, forces to the disk, renames. Requires: every object in the file is closed. Throws
+  // Writes the digests, closes, forces to the disk, renames. Requires: every object in the file is closed. Throws
   // FormatError; then nothing is renamed.
   void finish();
 
@@ -46,6 +53,7 @@ class Hdf5Output {
   FileDescriptor lock_;  // also where the bytes go
   std::unique_ptr<WriteTarget> target_;
   Hdf5Id hdf5_;
+  FileDigests digests_;
 };
 
 // A list of properties of datasets whose bytes lie in the file in one piece, unfilled and undated.

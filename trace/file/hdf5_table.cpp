@@ -144,7 +144,9 @@ std::vector<std::byte> TableBuilder::pack(const RowFormat& format) const {
   return bytes;
 }
 
-void TableBuilder::write(hid_t file, const char* name, const std::string& path) const {
+void TableBuilder::write(Hdf5Output& output, const char* name) const {
+  const hid_t file = output.id();
+  const std::string& path = output.path();
   const std::string action = std::string("write the table ") + name;
   const RowFormat format = row_format();
   const Hdf5Id type = row_type(columns_, format, path);
@@ -166,6 +168,7 @@ void TableBuilder::write(hid_t file, const char* name, const std::string& path) 
     hdf5_check(H5Ldelete(file, name, H5P_DEFAULT), path, action);
   }
   hdf5_check(H5Olink(dataset.get(), file, name, H5P_DEFAULT, H5P_DEFAULT), path, action);
+  output.protect(name, digest_of_bytes(bytes));
 }
 
 Table::Table(const Hdf5Input& file, const char* name, std::span<const Column> columns) {
@@ -183,6 +186,7 @@ Table::Table(const Hdf5Input& file, const char* name, std::span<const Column> co
   rows_ = static_cast<std::size_t>(rows);
   format_ = lay_out(stored_widths(stored.get(), columns, file, name));
   if (rows_ == 0) {
+    file.check_digest(name, digest_of_bytes({}));
     return;
   }
   // Bounds the memory for the rows by the size of the file.
@@ -190,6 +194,7 @@ Table::Table(const Hdf5Input& file, const char* name, std::span<const Column> co
   if (rows_ > extent.bytes / H5Tget_size(stored.get()) || format_.bytes > extent.bytes / rows_) {
     file.throw_damaged(std::string(name) + " has fewer bytes than its rows need");
   }
+  file.check_digest(name, file.digest_at(extent));
   bytes_.resize(rows_ * format_.bytes);
   const Hdf5Id type = row_type(columns, format_, file.path());
   file.check(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes_.data()),

@@ -16,6 +16,7 @@
 namespace ttrace {
 
 class Hdf5Input;
+class Hdf5Output;
 
 enum class ColumnType : std::uint8_t { kText, kU64, kF64, kU8 };
 
@@ -44,9 +45,9 @@ class TableBuilder {
   void add_row(std::vector<Cell> row);
   [[nodiscard]] std::size_t rows() const { return cells_.size() / columns_.size(); }
 
-  // Writes dataset `name` into `file`. An older one of that name stays whole until the new one is.
-  // Throws FormatError with `path`.
-  void write(hid_t file, const char* name, const std::string& path) const;
+  // Writes dataset `name` and notes its digest. An older one of that name stays whole until the new
+  // one is. Throws FormatError.
+  void write(Hdf5Output& output, const char* name) const;
 
  private:
   [[nodiscard]] RowFormat row_format() const;
@@ -60,7 +61,7 @@ class TableBuilder {
 class Table {
  public:
   // Reads `columns` of dataset `name`, in any order there. Throws FormatError for an absent or
-  // foreign one.
+  // foreign one, or one that does not have its digest.
   Table(const Hdf5Input& file, const char* name, std::span<const Column> columns);
   // Whether the table `name` has a column of this name.
   [[nodiscard]] static bool has_column(const Hdf5Input& file, const char* name, const char* column);

@@ -2,6 +2,7 @@
 
 #include "trace/base/durable_file.h"
 #include "trace/base/dyadic_inputs.h"
+#include "trace/file/file_digests.h"
 
 #include <ttrace/error.h>
 
@@ -16,6 +17,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFormatName = "ttrace";
+constexpr const char* kDigestKey = "digest";
 
 std::string manifest_file(const std::string& directory) {
   return (std::filesystem::path(directory) / "manifest.json").string();
@@ -144,6 +146,26 @@ json parse_file(const std::string& path) {
   return root;
 }
 
+// Of all but the digest itself, in a form that white space and the order of keys do not change.
+std::string digest_without_own(json root) {
+  root.erase(kDigestKey);
+  return digest_text(
+      digest_of_text(root.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+}
+
+// Returns whether there is a digest.
+bool check_digest(const json& root, const std::string& path) {
+  const auto stored = root.find(kDigestKey);
+  TTRACE_CHECK(stored == root.end() || *stored == digest_without_own(root),
+               FormatError,
+               path,
+               ": the manifest has changed since it was written: its digest differs; remove the "
+               "trace and run the pass again, or remove the key '",
+               kDigestKey,
+               "' if you changed it on purpose");
+  return stored != root.end();
+}
+
 }  // namespace
 
 bool has_dyadic_inputs(const Manifest& manifest) {
@@ -175,7 +197,10 @@ void write_manifest(const std::string& directory, const Manifest& manifest) {
   add("roles", manifest.roles);
   add("forced_routing", manifest.forced_routing);
   add("names", manifest.names);
+  add("run", manifest.run);
   // JSON cannot hold bytes that are not UTF-8; they become U+FFFD.
+  root[kDigestKey] = digest_without_own(json::parse(
+      root.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)));
   write_text_file(
       manifest_file(directory),
       root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
@@ -183,7 +208,8 @@ void write_manifest(const std::string& directory, const Manifest& manifest) {
 
 Manifest read_manifest(const std::string& directory) {
   const std::string path = manifest_file(directory);
-  const ManifestReader reader(path, parse_file(path));
+  json root = parse_file(path);
+  const ManifestReader reader(path, root);
   Manifest manifest;
   manifest.format_version = reader.positive_integer("version");
   TTRACE_CHECK(manifest.format_version <= kFormatVersion,
@@ -208,6 +234,8 @@ Manifest read_manifest(const std::string& directory) {
   manifest.roles = reader.has("roles") ? reader.section("roles") : Section();
   manifest.forced_routing = reader.has("forced_routing") ? reader.text("forced_routing") : "";
   manifest.names = reader.has("names") ? reader.text("names") : "";
+  manifest.run = reader.has("run") ? reader.text("run") : "";
+  manifest.has_digest = check_digest(root, path);  // last: what is no manifest has its own sentence
   return manifest;
 }
 

@@ -31,6 +31,9 @@ struct TTRACE_API Manifest {
   std::string forced_routing;  // digest of the choices of experts it followed; empty: its own
   std::string names;  // "candidate" or "reference": renamed into theirs (rename_map.h); empty: own
   std::vector<std::string> untraced;  // regular expressions of ids that the program cannot give
+  std::string run;  // the token of the pass that wrote it (TTRACE_RUN); empty: it had none
+  // Read: the text has the digest with which it was written. Earlier versions wrote none.
+  bool has_digest = false;
 };
 
 // Whether modules got made-up values instead of their own (TTRACE_INPUTS=dyadic).
@@ -38,7 +41,7 @@ struct TTRACE_API Manifest {
 
 // Writes DIR/manifest.json through a temporary name. Throws FormatError with path and cause.
 TTRACE_API void write_manifest(const std::string& directory, const Manifest& manifest);
-// Throws FormatError for a missing, foreign or newer manifest.
+// Throws FormatError for a missing, foreign, newer or changed manifest.
 [[nodiscard]] TTRACE_API Manifest read_manifest(const std::string& directory);
 
 }  // namespace ttrace

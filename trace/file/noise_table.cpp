@@ -57,7 +57,8 @@ constexpr std::array<Column, 1> kCoverageColumns = {{{"covered", ColumnType::kU8
 
 void check_values(const NoiseRow& row) {
   // Written so that NaN is refused as well.
-  TTRACE_CHECK(row.sum_squared >= 0.0 && row.max_abs >= 0.0,
+  TTRACE_CHECK(row.sum_squared >= 0.0 && row.max_abs >= 0.0 && std::isfinite(row.sum_squared) &&
+                   std::isfinite(row.max_abs),
                FormatError,
                "the noise of ",
                to_string(row.id),
@@ -65,13 +66,15 @@ void check_values(const NoiseRow& row) {
                row.sum_squared,
                " and the maximum ",
                row.max_abs,
-               ", but neither can be negative");
+               ", but both must be finite, and neither can be negative");
 }
 
 void check_slices(const NoiseRow& row) {
-  const bool squares = std::all_of(
-      row.slices.begin(), row.slices.end(), [](double squared) { return squared >= 0.0; });
-  TTRACE_CHECK(squares && !(row.along_reference && std::isnan(*row.along_reference)),
+  const bool squares =
+      std::all_of(row.slices.begin(), row.slices.end(), [](double squared) {
+        return squared >= 0.0 && std::isfinite(squared);
+      });
+  TTRACE_CHECK(squares && !(row.along_reference && !std::isfinite(*row.along_reference)),
                FormatError,
                "the noise of slices of ",
                to_string(row.id),
@@ -147,6 +150,7 @@ std::vector<double> read_slice_values(const Hdf5Input& file) {
       static_cast<std::uint64_t>(count)) {
     file.throw_damaged(std::string(kSliceValues) + " has too few bytes for its numbers");
   }
+  file.check_digest(kSliceValues, file.digest_at(file.extent_of(dataset, kSliceValues)));
   std::vector<double> values(static_cast<std::size_t>(count));
   file.check(H5Dread(dataset.get(), H5T_IEEE_F64LE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()),
              action);
@@ -193,6 +197,10 @@ void read_coverage(const Hdf5Input& file, std::vector<NoiseRow>& rows) {
   }
 }
 
+std::string read_run(const Hdf5Input& file) {
+  return file.has_attribute(kRunAttribute) ? file.text_attribute(kRunAttribute) : "";
+}
+
 // Reads the passes of one reference into one place. They mostly hold the same ids in the same
 // order, and those need not be parsed again.
 class PassReader {
@@ -205,6 +213,8 @@ class PassReader {
       file.throw_damaged("its seed is " + std::to_string(seed));
     }
     pass_.seed = static_cast<int>(seed);
+    pass_.run = read_run(file);
+    pass_.has_digests = file.has_digests();
     Table table(file, kNoiseTable, kNoiseColumns);
     if (!table_ || !have_same_ids(table, *table_)) {
       pass_.rows.resize(table.rows());
@@ -225,8 +235,9 @@ class PassReader {
 // Block by block: a second copy of all values in memory costs more than writing them.
 class SliceWriter {
  public:
-  SliceWriter(const Hdf5Output& output, std::uint64_t count)
-      : path_(output.path()),
+  SliceWriter(Hdf5Output& output, std::uint64_t count)
+      : output_(output),
+        path_(output.path()),
         type_(hdf5_type(ElementType::kF64, path_)),
         dataset_(create_dataset(output, kSliceValues, type_, {count})) {
     block_.reserve(kBlock);
@@ -246,6 +257,7 @@ class SliceWriter {
   void finish() {
     write_block();
     dataset_.close(path_, kAction);
+    output_.protect(kSliceValues, digest_.value());
   }
 
  private:
@@ -269,14 +281,17 @@ class SliceWriter {
         path_,
         kAction);
     written_ += count;
+    digest_.add(std::as_bytes(std::span(block_)));
     block_.clear();
   }
 
+  Hdf5Output& output_;
   const std::string& path_;
   Hdf5Id type_;
   Hdf5Id dataset_;
   hsize_t written_ = 0;
   std::vector<double> block_;
+  RunningDigest digest_;
 };
 
 // Returns nothing if the row does not have them, as in a table of an earlier version.
@@ -293,7 +308,7 @@ void write_slices(const NoisePass& pass, Hdf5Output& output) {
     table.add_row({*row.along_reference, count, std::uint64_t{row.slices.size()}});
     count += row.slices.size();
   }
-  table.write(output.id(), kSliceTable, output.path());
+  table.write(output, kSliceTable);
   if (count > 0) {
     SliceWriter values(output, count);
     for (const NoiseRow& row : pass.rows) {
@@ -304,7 +319,7 @@ void write_slices(const NoisePass& pass, Hdf5Output& output) {
 }
 
 // Writes nothing if a row does not tell, as in a table of an earlier version.
-void write_coverage(const NoisePass& pass, const Hdf5Output& output) {
+void write_coverage(const NoisePass& pass, Hdf5Output& output) {
   const bool known = std::all_of(pass.rows.begin(), pass.rows.end(), [](const NoiseRow& row) {
     return row.covered.has_value();
   });
@@ -315,7 +330,7 @@ void write_coverage(const NoisePass& pass, const Hdf5Output& output) {
   for (const NoiseRow& row : pass.rows) {
     table.add_row({static_cast<std::uint8_t>(*row.covered ? 1 : 0)});
   }
-  table.write(output.id(), kCoverageTable, output.path());
+  table.write(output, kCoverageTable);
 }
 
 // Finished tables only: a `.tmp` is a pass that is still running or was killed.
@@ -333,6 +348,22 @@ std::string noise_file(const std::string& directory, int seed) {
     std::snprintf(name.data(), name.size(), "noise/%05d.h5", seed);
   }
   return (std::filesystem::path(directory) / name.data()).string();
+}
+
+void check_size(const NoiseRow& row, std::int64_t count) {
+  constexpr double kRounding = 1.0 + 1e-6;  // of the two numbers
+  TTRACE_CHECK(
+      row.sum_squared <= static_cast<double>(count) * row.max_abs * row.max_abs * kRounding,
+      FormatError,
+      "the noise of ",
+      to_string(row.id),
+      " has the squared sum ",
+      row.sum_squared,
+      ", which ",
+      count,
+      " elements of at most ",
+      row.max_abs,
+      " cannot have");
 }
 
 void write_noise(const std::string& directory, const NoisePass& pass) {
@@ -359,7 +390,10 @@ void write_noise(const std::string& directory, const NoisePass& pass) {
   Hdf5Output output(path, kOwnDatasetBytes, kDatasetAlignment);
   output.write_attribute(kFormatAttribute, kFormatVersion);
   output.write_attribute(kSeedAttribute, pass.seed);
-  table.write(output.id(), kNoiseTable, output.path());
+  if (!pass.run.empty()) {
+    output.write_attribute(kRunAttribute, pass.run);
+  }
+  table.write(output, kNoiseTable);
   write_slices(pass, output);
   write_coverage(pass, output);
   output.finish();
@@ -420,6 +454,11 @@ std::optional<NoisePass> read_self_check(const std::string& directory) {
                pass.seed,
                ", which its name contradicts; remove it and run the self-check again");
   return pass;
+}
+
+std::string run_of_noise(const std::string& path) {
+  const QuietHdf5 quiet;
+  return read_run(Hdf5Input(path));
 }
 
 std::vector<NoisePass> read_noise(const std::string& directory) {

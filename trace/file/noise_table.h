@@ -38,10 +38,17 @@ inline constexpr int kSelfCheckSeed = 0;
 struct TTRACE_API NoisePass {
   int seed = 0;  // TTRACE_NOISE_SEED: from 1, or kSelfCheckSeed
   std::vector<NoiseRow> rows;
+  std::string run = {};  // the token of the pass (TTRACE_RUN); empty: it had none
+  // Read: the tables have the digests with which they were written. Earlier versions wrote none.
+  bool has_digests = false;
 };
 
 // DIR/noise/00001.h5; DIR/noise/self.h5 of the self-check.
 [[nodiscard]] TTRACE_API std::string noise_file(const std::string& directory, int seed);
+
+// Throws FormatError with the tensor's name where no `count` elements of at most max_abs have that
+// squared sum.
+TTRACE_API void check_size(const NoiseRow& row, std::int64_t count);
 
 // Writes through a temporary name. Throws FormatError.
 TTRACE_API void write_noise(const std::string& directory, const NoisePass& pass);
@@ -55,6 +62,8 @@ TTRACE_API void for_each_noise_pass(const std::string& directory,
                                     const std::function<void(const NoisePass&)>& use);
 // The table of the self-check; nothing where the reference was not repeated. Throws FormatError.
 [[nodiscard]] TTRACE_API std::optional<NoisePass> read_self_check(const std::string& directory);
+// NoisePass::run of a table. Throws FormatError.
+[[nodiscard]] TTRACE_API std::string run_of_noise(const std::string& path);
 // All noise passes of a reference, by seed; empty if there are none. Throws FormatError.
 [[nodiscard]] TTRACE_API std::vector<NoisePass> read_noise(const std::string& directory);
 

@@ -1,8 +1,10 @@
 #include "trace/file/rank_file.h"
 
 #include "trace/base/durable_file.h"
-#include "trace/base/parse_integer.h"
+#include "trace/file/file_digests.h"
+#include "trace/file/hdf5_format.h"
 #include "trace/file/hdf5_input.h"
+#include "trace/file/index_row.h"
 #include "trace/file/mapping.h"
 #include "trace/file/sample_column.h"
 #include "trace/file/trace_schema.h"
@@ -10,9 +12,7 @@
 #include <ttrace/error.h>
 
 #include <nlohmann/json.hpp>
-#include <xxhash.h>
 
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <unordered_map>
@@ -21,148 +21,6 @@
 
 namespace ttrace {
 namespace {
-
-std::vector<std::int64_t> parse_shape(std::string_view text) {
-  std::vector<std::int64_t> shape;
-  if (text == kScalarShape) {
-    return shape;
-  }
-  const char* position = text.data();
-  const char* const end = position + text.size();
-  while (true) {
-    std::int64_t extent = 0;
-    const auto [next, error] = std::from_chars(position, end, extent);
-    TTRACE_CHECK(error == std::errc() && extent >= 0 && (next == end || *next == 'x'),
-                 FormatError,
-                 "shape '",
-                 text,
-                 "' is not a list of extents like 4x128");
-    shape.push_back(extent);
-    if (next == end) {
-      return shape;
-    }
-    position = next + 1;
-  }
-}
-
-// The number of bytes of a record with this shape.
-std::uint64_t bytes_needed(const Record& record) {
-  std::int64_t bytes = 0;
-  TTRACE_CHECK(!__builtin_mul_overflow(element_count(record.shape),
-                                       static_cast<std::int64_t>(element_size(record.type)),
-                                       &bytes),
-               FormatError,
-               "the tensor has more bytes than 64 bits can count");
-  return static_cast<std::uint64_t>(bytes);
-}
-
-// "@BLOB+OFFSET+BYTES".
-struct PlacementElsewhere {
-  std::string dataset;
-  std::uint64_t offset = 0;
-  std::uint64_t bytes = 0;
-};
-
-PlacementElsewhere parse_elsewhere(std::string_view text) {
-  const std::size_t last = text.rfind('+');
-  const std::size_t first = last == std::string_view::npos ? last : text.rfind('+', last - 1);
-  TTRACE_CHECK(first != std::string_view::npos && first < last,
-               FormatError,
-               "placement '",
-               text,
-               "' does not name its bytes");
-  const auto offset = parse_integer(text.substr(first + 1, last - first - 1));
-  const auto bytes = parse_integer(text.substr(last + 1));
-  TTRACE_CHECK(offset && bytes, FormatError, "placement '", text, "' does not name its bytes");
-  return {std::string(text.substr(1, first - 1)),
-          static_cast<std::uint64_t>(*offset),
-          static_cast<std::uint64_t>(*bytes)};
-}
-
-std::uint64_t parse_time(const Table& table, std::size_t row, std::size_t column) {
-  const std::uint64_t time = table.u64(row, column);
-  TTRACE_CHECK(time <= kLongestTime, FormatError, "the time ", time, " ns is impossible");
-  return time;
-}
-
-// `alike`: a record of the same placement, which need not be parsed again; or null.
-Record parse_row(const Table& index,
-                 std::size_t row,
-                 std::string_view placement,
-                 const Record* alike) {
-  namespace column = index_column;
-  Record record;
-  record.id = parse_tensor_id(index.text(row, column::kId));
-  record.type = parse_element_type(index.text(row, column::kDtype));
-  record.shape = parse_shape(index.text(row, column::kShape));
-  record.placement = alike == nullptr ? parse_placement(placement) : alike->placement;
-  record.order = index.u64(row, column::kOrder);
-  const unsigned inferred = index.u8(row, column::kInferred);
-  TTRACE_CHECK((inferred & ~kKnownBits) == 0,
-               FormatError,
-               "'inferred' is ",
-               inferred,
-               ", which has bits that this version does not know");
-  record.inferred = (inferred & kInferredOwner) != 0;
-  record.undeclared = (inferred & kUndeclaredPlacement) != 0;
-  record.needs_no_gradient = (inferred & kNeedsNoGradient) != 0;
-  record.dataset = index.text(row, column::kDataset);
-  record.offset = index.u64(row, column::kOffset);
-  record.bytes = index.u64(row, column::kBytes);
-  record.digest = index.u64(row, column::kDigest);
-  record.norm = index.f64(row, column::kNorm);
-  record.max_abs = index.f64(row, column::kMaxAbs);
-  record.nonfinite = index.u64(row, column::kNonfinite);
-  const bool agrees = alike == nullptr ? record.placement.local_shape() == record.shape
-                                       : alike->shape == record.shape;
-  TTRACE_CHECK(agrees,
-               FormatError,
-               "shape ",
-               index.text(row, column::kShape),
-               " contradicts placement '",
-               index.text(row, column::kPlacement),
-               "'");
-  const std::uint64_t needed = bytes_needed(record);
-  TTRACE_CHECK(record.bytes == needed,
-               FormatError,
-               name_of(record.type),
-               " of shape ",
-               index.text(row, column::kShape),
-               " has ",
-               needed,
-               " bytes, not ",
-               record.bytes);
-  TTRACE_CHECK((record.dataset == kNoDataset) == (record.bytes == 0),
-               FormatError,
-               "dataset '",
-               record.dataset,
-               "' does not fit ",
-               record.bytes,
-               " bytes");
-  return record;
-}
-
-void check_range(const Record& record, const Extent& extent) {
-  TTRACE_CHECK(record.offset <= extent.bytes && record.bytes <= extent.bytes - record.offset,
-               FormatError,
-               "bytes ",
-               record.offset,
-               " to ",
-               record.offset,
-               "+",
-               record.bytes,
-               " lie outside dataset '",
-               record.dataset,
-               "' of ",
-               extent.bytes,
-               " bytes");
-  TTRACE_CHECK((extent.offset + record.offset) % element_size(record.type) == 0,
-               FormatError,
-               "offset ",
-               record.offset,
-               " is not aligned for ",
-               name_of(record.type));
-}
 
 // A place within a file, put into words only where something is wrong there.
 struct Row {
@@ -300,7 +158,12 @@ std::vector<NotSeen> read_not_seen(const Hdf5Input& file) {
 
 struct RankFile::Impl {
   explicit Impl(const Hdf5Input& file)
-      : path(file.path()), layout(read_layout(file)), began(read_began(file)), mapping(file) {}
+      : path(file.path()),
+        layout(read_layout(file)),
+        began(read_began(file)),
+        run(file.has_attribute(kRunAttribute) ? file.text_attribute(kRunAttribute) : ""),
+        has_digests(file.has_digests()),
+        mapping(file) {}
 
   void read_finished(const Hdf5Input& file) {
     if (!file.has_dataset(kIndexTable)) {
@@ -334,12 +197,14 @@ struct RankFile::Impl {
     std::unordered_set<std::string_view> ids;  // an id has one spelling
     ids.reserve(index.rows());
     std::unordered_map<std::string_view, std::size_t> placements;  // in which record
+    std::uint64_t elsewhere = 0;
     records.reserve(index.rows());
     for (std::size_t row = 0; row < index.rows(); ++row) {
       const Row place{row, "the index"};
       std::string_view placement = index.text(row, index_column::kPlacement);
       if (placement.starts_with(kPlacementElsewhere)) {
         placement = text_elsewhere(file, place, placement);
+        elsewhere = placements.contains(placement) ? elsewhere : digest_of_text(placement, elsewhere);
       }
       parse_part(file, place, [&] {
         const auto [known, is_new] = placements.try_emplace(placement, records.size());
@@ -358,6 +223,9 @@ struct RankFile::Impl {
         const Extent extent = locate(file, record.dataset);
         parse_part(file, place, [&] { check_range(record, extent); });
       }
+    }
+    if (elsewhere != 0) {
+      file.check_digest(kPlacementsDigest, elsewhere);
     }
   }
 
@@ -392,6 +260,8 @@ struct RankFile::Impl {
   std::string path;
   Layout layout;
   std::optional<std::uint64_t> began;
+  std::string run;
+  bool has_digests = false;
   Mapping mapping;
   std::vector<Record> records;
   std::vector<std::string> notes;
@@ -487,7 +357,25 @@ void RankFile::set_links(std::vector<Edge> edges, std::vector<RoundedSum> sums) 
 
 bool RankFile::intact(const Record& record) const {
   const std::span<const std::byte> data = bytes(record);
-  return XXH3_64bits(data.data(), data.size()) == record.digest;
+  return digest_of_bytes(data) == record.digest;
+}
+
+void RankFile::require_intact(const Record& record) const {
+  TTRACE_CHECK(intact(record),
+               FormatError,
+               impl_->path,
+               ": the bytes of ",
+               to_string(record.id),
+               " have changed since they were written: their digest differs from the index; remove "
+               "the trace and run the pass again");
+}
+
+bool RankFile::has_digests() const {
+  return impl_->has_digests;
+}
+
+const std::string& RankFile::run() const {
+  return impl_->run;
 }
 
 }  // namespace ttrace

@@ -52,13 +52,21 @@ class TTRACE_API RankFile {
   [[nodiscard]] const std::vector<Edge>& edges() const;  // in the order in which modules ran
   // The bytes of one of records(), in the mapping; valid as long as this object.
   [[nodiscard]] std::span<const std::byte> bytes(const Record& record) const;
-  // The same, of a record that holds text.
+  // The same, of a record that holds text. Throws FormatError where it is not intact.
   [[nodiscard]] std::string_view text(const Record& record) const {
+    require_intact(record);
     const std::span<const std::byte> own = bytes(record);
     return {reinterpret_cast<const char*>(own.data()), own.size()};
   }
   // Whether the bytes still have the digest with which they were written.
   [[nodiscard]] bool intact(const Record& record) const;
+  // Throws FormatError with path and id where they do not.
+  void require_intact(const Record& record) const;
+  // Whether everything beside the tensors' bytes has the digest with which it was written. False in
+  // files of earlier versions, which have none, and in unfinished ones.
+  [[nodiscard]] bool has_digests() const;
+  // The token of the pass that wrote the file; empty where it had none.
+  [[nodiscard]] const std::string& run() const;
   // Sets where records()[index] lies, in this object only. Requires: an undeclared record, whose
   // shape is the placement's local one.
   void settle(std::size_t index, Placement placement);

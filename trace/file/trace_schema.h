@@ -43,6 +43,9 @@ inline constexpr const char* kScalarShape = "-";
 // "@BLOB+OFFSET+BYTES".
 inline constexpr std::size_t kLongestPlacement = 256;
 inline constexpr char kPlacementElsewhere = '@';
+// Among the file's digests: that of all these texts, each with the one before as seed, in the order
+// in which the index first names them.
+inline constexpr const char* kPlacementsDigest = "placements";
 
 // Positions in kIndexColumns.
 namespace index_column {

@@ -81,7 +81,7 @@ void refuse_existing(const std::string& file) {
 struct TraceWriter::Impl {
   Impl(std::string final_name, const Layout& layout, TraceWriterOptions writer_options)
       : file(std::move(final_name)),
-        options(writer_options),
+        options(std::move(writer_options)),
         // HDF5 knows one threshold: with a name for every tensor even 8 bytes must be aligned, and
         // 4 KiB for each would be a waste.
         output(file,
@@ -101,6 +101,9 @@ struct TraceWriter::Impl {
     output.write_attribute(kLayoutAttribute, layout_text(layout));
     if (options.began) {
       output.write_attribute(kBeganAttribute, *options.began);
+    }
+    if (!options.run.empty()) {
+      output.write_attribute(kRunAttribute, options.run);
     }
     blob.reserve(kBlobBytes);
   }
@@ -189,6 +192,8 @@ struct TraceWriter::Impl {
       const std::uint64_t offset = add_to_blob(std::as_bytes(std::span(entry->first)));
       entry->second = kPlacementElsewhere + blob_name() + "+" + std::to_string(offset) + "+" +
                       std::to_string(entry->first.size());
+      placements_digest = digest_of_text(entry->first, placements_digest);
+      output.protect(kPlacementsDigest, placements_digest);
     }
     return entry->second;
   }
@@ -231,13 +236,13 @@ struct TraceWriter::Impl {
       return;
     }
     write_blob();
-    index.write(output.id(), kPartialIndexTable, output.path());
+    index.write(output, kPartialIndexTable);
     output.flush();
     has_partial_index = true;
     flushed_rows = index.rows();
   }
 
-  void write_code() const {
+  void write_code() {
     TableBuilder table{kCodeColumns};
     for (const auto& [path, text] : lines.sources) {
       table.add_row({path, text, std::string()});
@@ -246,7 +251,7 @@ struct TraceWriter::Impl {
       table.add_row({path, std::string(), text});
     }
     if (table.rows() > 0) {
-      table.write(output.id(), kCodeTable, output.path());
+      table.write(output, kCodeTable);
     }
   }
 
@@ -262,20 +267,18 @@ struct TraceWriter::Impl {
 
   void commit() {
     write_blob();
-    index.write(output.id(), kIndexTable, output.path());
+    index.write(output, kIndexTable);
     if (has_partial_index) {
-      hdf5_check(H5Ldelete(output.id(), kPartialIndexTable, H5P_DEFAULT),
-                 output.path(),
-                 "remove the partial index");
+      output.remove(kPartialIndexTable);
     }
     output.write_attribute(kRecordsAttribute, static_cast<std::uint64_t>(index.rows()));
     output.write_attribute(kNotesAttribute, json_text(notes));
     write_not_seen();
     if (edges.rows() > 0) {
-      edges.write(output.id(), kEdgeTable, output.path());
+      edges.write(output, kEdgeTable);
     }
     if (sums.rows() > 0) {
-      sums.write(output.id(), kSumTable, output.path());
+      sums.write(output, kSumTable);
     }
     write_code();
     refuse_existing(file);
@@ -292,6 +295,7 @@ struct TraceWriter::Impl {
   std::vector<std::byte> blob;  // not yet written
   std::size_t blob_number = 0;
   std::unordered_map<std::string, std::string> long_placements;  // where each text is
+  std::uint64_t placements_digest = 0;
   std::vector<std::string> notes;
   std::vector<NotSeen> not_seen;
   CodeLines lines;
@@ -307,7 +311,7 @@ TraceWriter::TraceWriter(std::string file, const Layout& layout, TraceWriterOpti
   // The failure message of an earlier run does not hold for this one.
   std::error_code ignored;
   std::filesystem::remove(std::filesystem::path(file).replace_extension(".failed"), ignored);
-  impl_ = std::make_unique<Impl>(std::move(file), layout, options);
+  impl_ = std::make_unique<Impl>(std::move(file), layout, std::move(options));
 }
 
 TraceWriter::~TraceWriter() {

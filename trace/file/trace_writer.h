@@ -30,6 +30,7 @@ struct TTRACE_API TraceWriterOptions {
       false;  // give every tensor a dataset of its own, for other HDF5 tools (TTRACE_NAMED=1)
   // When the step began, in nanoseconds since 1970-01-01 UTC. Without it the file has no times.
   std::optional<std::uint64_t> began = {};
+  std::string run = {};  // the token of the pass (TTRACE_RUN); empty: it has none
 };
 
 class TTRACE_API TraceWriter {

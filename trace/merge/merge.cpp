@@ -55,6 +55,9 @@ void check_record(const Shard& shard) {
   if (!record.placement.is_whole()) {
     validate(record.placement);
   }
+  if (shard.file != nullptr) {
+    shard.file->require_intact(record);
+  }
 }
 
 // Requires: parts that tile the tensor, or what is held of it, in every addend. The lowest rank's

@@ -44,7 +44,7 @@ Routing read_routing(const Trace& trace) {
     for (const RankFile& file : step.ranks) {
       for (const Record& record : file.records()) {
         if (is_choices(record.id) && !record.id.recompute) {
-          shards[record.id].push_back({file.layout().rank, &record, file.bytes(record)});
+          shards[record.id].push_back(shard_of(file, record));
         }
       }
     }

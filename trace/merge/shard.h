@@ -3,6 +3,7 @@
 // Thread-safety: a value.
 #pragma once
 
+#include "trace/file/rank_file.h"
 #include "trace/file/record.h"
 
 #include <ttrace/export.h>
@@ -17,6 +18,12 @@ struct TTRACE_API Shard {
   int rank = 0;
   const Record* record = nullptr;
   std::span<const std::byte> bytes;
+  const RankFile* file = nullptr;  // that holds the bytes; merge() then checks their digest
 };
+
+// Keeps references to the file and its record.
+[[nodiscard]] inline Shard shard_of(const RankFile& file, const Record& record) {
+  return {file.layout().rank, &record, file.bytes(record), &file};
+}
 
 }  // namespace ttrace

@@ -5,7 +5,7 @@ namespace ttrace {
 ShardIndex::ShardIndex(const Trace& trace) {
   for (const RankFile& file : trace.files()) {
     for (const Record& record : file.records()) {
-      shards_[record.id].push_back({file.layout().rank, &record, file.bytes(record)});
+      shards_[record.id].push_back(shard_of(file, record));
     }
   }
 }

@@ -27,6 +27,15 @@ int run_verify(const po::variables_map& values) {
   for (const std::string& problem : result.problems) {
     std::cout << problem << '\n';
   }
+  if (result.undigested > 0) {
+    std::cout << fmt::format(
+        "{} {} no digests of {} tables and attributes, because an earlier version wrote {}: only "
+        "values were compared with theirs\n",
+        counted(result.undigested, "file"),
+        result.undigested == 1 ? "has" : "have",
+        result.undigested == 1 ? "its" : "their",
+        result.undigested == 1 ? "it" : "them");
+  }
   std::cout << fmt::format(
       "{}: {}, {}, {} read\n",
       result.problems.empty() ? "sound" : counted(result.problems.size(), "problem"),
@@ -48,7 +57,7 @@ Manual verify_manual() {
       .description = {"Reads the whole trace and prints one line per problem. It checks that every "
                       "rank's file of every step is complete and belongs to the manifest, that "
                       "every record lies within its dataset and has the bytes that were written "
-                      "(XXH3), that the layouts agree, that the ranks' parts form whole tensors, "
+                      "(XXH3), that tables, attributes and the manifest are what was written, that the layouts agree, that the ranks' parts form whole tensors, "
                       "and that start parameters and noise tables are readable."},
       .options = named,
       .run = run_verify,
