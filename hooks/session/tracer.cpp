@@ -251,6 +251,7 @@ void Tracer::publish_manifest(bool trains) const {
   manifest.versions["ttrace"] = TTRACE_VERSION;
   manifest.versions["torch"] = TORCH_VERSION;
   manifest.forced_routing = forced_routing_;
+  manifest.run = environment_.run;
   if (trains) {
     const c10::DeviceType device = device_of_parameters();
     manifest.numerics = numerics_of(device);

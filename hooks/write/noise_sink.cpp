@@ -29,6 +29,7 @@ class NoiseSink : public Sink {
   explicit NoiseSink(const Environment& environment)
       : directory_(environment.reference), last_step_(environment.last_step - 1) {
     pass_.seed = environment.noise_seed;
+    pass_.run = environment.run;
     const Manifest manifest = read_manifest(directory_);
     TTRACE_CHECK(manifest.world_size == 1,
                  UsageError,

@@ -178,6 +178,7 @@ class Trainer {
       manifest.layout["tp"] = std::to_string(ranks_);
     }
     manifest.forced_routing = forced_routing_;
+    manifest.run = variable("TTRACE_RUN");
     std::istringstream machine(values_["machine"].as<std::string>());
     for (std::string fact; std::getline(machine, fact, ',');) {
       const std::size_t sign = fact.find('=');
@@ -247,6 +248,7 @@ class Trainer {
             {.id = routing_id(step, ttrace::kMarginsSlot), .sum_squared = 1e-6, .max_abs = 1e-3});
       }
     }
+    pass.run = variable("TTRACE_RUN");
     ttrace::write_noise(variable("TTRACE_REFERENCE"), pass);
   }
 

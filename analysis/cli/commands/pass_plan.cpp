@@ -3,6 +3,7 @@
 #include "trace/base/precision.h"
 #include "trace/file/capture_counts.h"
 #include "trace/file/manifest.h"
+#include "trace/file/manifest.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_reader.h"
 
@@ -31,7 +32,8 @@ Pass tracing_pass(const CheckOptions& options,
             .trace = folder,
             .log = run.log(name),
             .complete = [folder] { return is_complete(folder); },
-            .remedy = ""};
+            .remedy = "",
+            .token = [folder] { return read_manifest(folder).run; }};
   pass.variables["TTRACE_DIR"] = absolute(folder);
   return pass;
 }
@@ -111,7 +113,8 @@ Pass noise_pass(const CheckOptions& options,
       .trace = to.folder,
       .log = run.log(to.label("noise-") + std::to_string(seed)),
       .complete = [table] { return fs::exists(table); },
-      .remedy = ""};
+      .remedy = "",
+      .token = [table] { return run_of_noise(table); }};
   pass.variables["TTRACE_REFERENCE"] = absolute(to.folder);
   pass.variables["TTRACE_NOISE_SEED"] = std::to_string(seed);
   if (to.candidate.empty()) {

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <sstream>
 #include <string_view>
 #include <unistd.h>
@@ -226,6 +227,28 @@ std::vector<std::string> pass_environment(const Variables& variables, const std:
   return result;
 }
 
+namespace {
+
+// Names one run of a program, so that nothing that another one left is taken for its own.
+std::string new_token() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+// Why the complete files are not those of the pass with this token; empty where they are. A program
+// whose launcher did not forward the token bears none.
+std::string foreign_files(const Pass& pass, const std::string& token) {
+  const std::string found = pass.token();
+  return found.empty() || found == token
+             ? ""
+             : fmt::format("another pass than the one that this check started wrote {}, so two "
+                           "programs write to one folder; choose another folder with -o, or end "
+                           "the other program",
+                           pass.trace);
+}
+
+}  // namespace
+
 double run_pass(const Pass& pass,
                 const PassLimits& limits,
                 const std::function<void(double)>& tick) {
@@ -235,8 +258,11 @@ double run_pass(const Pass& pass,
     return std::chrono::duration<double>(Clock::now() - start).count();
   };
   const auto grace = milliseconds(limits.grace);
+  const std::string token = new_token();
+  Variables variables = pass.variables;
+  variables["TTRACE_RUN"] = token;
   Program program({.command = pass.command,
-                   .environment = pass_environment(pass.variables, pass.command),
+                   .environment = pass_environment(variables, pass.command),
                    .log = pass.log});
   std::string failure;
   while (failure.empty() && interrupt_signal() == 0) {
@@ -249,6 +275,7 @@ double run_pass(const Pass& pass,
       }
     }
     if (pass.complete()) {
+      failure.cause = foreign_files(pass, token);
       wait_for_own_end(program);
       break;
     }

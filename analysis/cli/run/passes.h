@@ -34,6 +34,8 @@ struct Pass {
   std::string awaited = "the trace was complete";  // when the program may end
   // Why the pass cannot be used, as soon as that is known; empty: nothing speaks against it.
   std::function<std::string()> refused = {};
+  // The token that the complete files bear; empty where they bear none.
+  std::function<std::string()> token = [] { return std::string(); };
 };
 
 struct PassLimits {
@@ -48,8 +50,9 @@ struct PassLimits {
                                                         const std::string& command);
 
 // Returns the seconds it took; the program and all it started have ended then. Calls `tick` with
-// the seconds so far. Throws UsageError for a failed pass (status, end of the log, `.failed` files)
-// and Interrupted.
+// the seconds so far. Every pass gets a token of its own (TTRACE_RUN), which its files must bear.
+// Throws UsageError for a failed pass (status, end of the log, `.failed` files; files of another
+// pass) and Interrupted.
 double run_pass(const Pass& pass,
                 const PassLimits& limits,
                 const std::function<void(double seconds)>& tick);

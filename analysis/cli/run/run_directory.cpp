@@ -24,6 +24,22 @@ void make_folder(const fs::path& path) {
       !error, UsageError, "cannot create the folder ", path.string(), ": ", error.message());
 }
 
+[[noreturn]] void refuse_used(const std::string& path) {
+  TTRACE_THROW(UsageError, path, " is not empty; choose another folder for -o, or remove it");
+}
+
+// Of checks that begin in one empty folder at the same moment, one makes its folder of logs, and
+// the others find it there: the file system decides, also one without locks.
+void take(const std::string& path) {
+  std::error_code error;
+  const bool made = fs::create_directory(path + "/logs", error);
+  TTRACE_CHECK(
+      !error, UsageError, "cannot create the folder ", path, "/logs: ", error.message());
+  if (!made) {
+    refuse_used(path);
+  }
+}
+
 // The highest number among the names in `folder`; 0 if there is none.
 int last_number(const fs::path& folder) {
   int last = 0;
@@ -69,14 +85,12 @@ RunDirectory RunDirectory::create(const std::string& path) {
     chosen = next_free();
   } else {
     std::error_code error;
-    TTRACE_CHECK(
-        !fs::exists(chosen, error) ||
-            (fs::is_directory(chosen, error) && fs::is_empty(chosen, error)),
-        UsageError,
-        fmt::format("{} is not empty; choose another folder for -o, or remove it", chosen));
+    if (fs::exists(chosen, error) && !(fs::is_directory(chosen, error) && fs::is_empty(chosen, error))) {
+      refuse_used(chosen);
+    }
     make_folder(chosen);
   }
-  make_folder(chosen + "/logs");
+  take(chosen);
   return RunDirectory(chosen);
 }
 

@@ -29,8 +29,8 @@ void replace_file(const std::string& path, const std::string& text);
 
 class RunDirectory {
  public:
-  // `path` empty: runs/N with the next free number. Throws UsageError if `path` already holds
-  // something or cannot be made.
+  // Makes the folder this check's own. `path` empty: runs/N with the next free number. Throws
+  // UsageError if `path` already holds something, another check took it, or it cannot be made.
   static RunDirectory create(const std::string& path);
 
   // Only names it: a later run of jobs makes it. Throws UsageError for an empty `path`.
