@@ -166,6 +166,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // within contain(). `moved`: noise was put on the tensor.
   [[nodiscard]] OpaqueReads opaque_reads(c10::ArrayRef<const c10::IValue> inputs,
                                          const OperatorEffects& effects) const;
+  // Whether an operator allocated the tensor, and none wrote to it so far.
+  [[nodiscard]] bool is_blank(const at::Tensor& tensor) const;
   void result_made(const at::Tensor& tensor,
                    bool moved,
                    const OperatorEffects& effects,

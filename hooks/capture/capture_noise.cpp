@@ -34,6 +34,10 @@ bool Capture::is_opaque(const at::Tensor& tensor) const {
   return origin == Origin::kEmpty || origin == Origin::kOpaque;
 }
 
+bool Capture::is_blank(const at::Tensor& tensor) const {
+  return tensor.has_storage() && origins_.of(tensor) == Origin::kEmpty;
+}
+
 OpaqueReads Capture::opaque_reads(c10::ArrayRef<const c10::IValue> inputs,
                                   const OperatorEffects& effects) const {
   OpaqueReads reads;

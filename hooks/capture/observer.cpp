@@ -8,6 +8,7 @@
 #include "hooks/nudge/operator_effects.h"
 #include "hooks/nudge/operator_name.h"
 #include "hooks/nudge/origins.h"
+#include "hooks/nudge/whole_numbers.h"
 
 #include <ATen/record_function.h>
 
@@ -37,6 +38,7 @@ struct OperatorContext : at::ObserverContext {
   // In noise passes, on threads that compute for the step; else null.
   const OperatorEffects* effects = nullptr;
   OpaqueReads reads;
+  WholeReads whole;
   c10::SmallVector<WrittenArgument, 1> written;
   TrailPlace trail;                      // in zoom passes
   std::optional<RandomOperator> random;  // it may draw random numbers
@@ -90,6 +92,13 @@ void look_at_arguments(Capture& capture,
   }
   if (context.effects->material == Material::kArguments) {
     capture.contain([&] { context.reads = capture.opaque_reads(inputs, *context.effects); });
+  }
+  if (context.effects->noise != NoiseClass::kNone || context.narrows) {
+    capture.contain([&] {
+      context.whole = whole_reads(function, *context.effects, [&](const at::Tensor& tensor) {
+        return capture.is_blank(tensor);
+      });
+    });
   }
 }
 
@@ -166,7 +175,7 @@ void perturb_outputs(NoisePolicy& noise,
       const bool input = std::find(context.inputs.storages.begin(),
                                    context.inputs.storages.end(),
                                    storage_of(tensor)) != context.inputs.storages.end();
-      if ((!input || writes_inputs) && noise.apply(tensor, kind)) {
+      if ((!input || writes_inputs) && noise.apply(tensor, kind, context.whole)) {
         context.perturbed.push_back(weak_storage(tensor));
       }
     });
@@ -183,7 +192,7 @@ void perturb_written(NoisePolicy& noise, NoiseClass kind, OperatorContext& conte
   for (const WrittenArgument& argument : context.written) {
     if (argument.is_result && argument.tensor.has_storage() &&
         !contains_storage(inner, storage_of(argument.tensor)) &&
-        noise.apply(argument.tensor, kind)) {
+        noise.apply(argument.tensor, kind, context.whole)) {
       context.perturbed.push_back(weak_storage(argument.tensor));
     }
   }

@@ -5,6 +5,7 @@
 #include "trace/base/random.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/where.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -30,20 +31,25 @@ bool is_dense(const at::Tensor& tensor) {
 }
 
 // On the current stream, and without a wait. The elements of a tensor with gaps are moved in
-// row-major order, in a copy.
+// row-major order, in a copy. What `exact` says is exact is put back.
 void perturb_on_device(const DeviceKernels& kernels,
                        ElementType type,
                        NoiseClass noise,
                        std::uint64_t seed,
+                       const at::Tensor& exact,
                        const at::Tensor& tensor) {
   const Unobserved unobserved;
   const at::NoGradGuard no_grad;
   const c10::DeviceGuard device(tensor.device());
   const at::Tensor values = tensor.variable_data();  // has a version counter of its own
+  const at::Tensor before = exact.defined() ? values.clone() : at::Tensor();
   const at::Tensor dense = is_dense(values) ? values : values.contiguous();
   kernels.perturb(type, noise, seed, dense.numel(), dense.mutable_data_ptr());
   if (!dense.is_same(values)) {
     values.copy_(dense);
+  }
+  if (exact.defined()) {
+    values.copy_(at::where(exact, before, values));
   }
 }
 
@@ -61,16 +67,17 @@ bool NoisePolicy::concerns_this_thread() const {
          torch::autograd::get_current_graph_task_id() != -1;
 }
 
-bool NoisePolicy::apply(const at::Tensor& tensor, NoiseClass noise) {
-  return move(tensor, noise, 0, ordinal_);
+bool NoisePolicy::apply(const at::Tensor& tensor, NoiseClass noise, const WholeReads& reads) {
+  return move(tensor, noise, reads, 0, ordinal_);
 }
 
 bool NoisePolicy::apply_to_opaque(const at::Tensor& tensor, NoiseClass noise) {
-  return move(tensor, noise, kOpaque, opaque_ordinal_);
+  return move(tensor, noise, {}, kOpaque, opaque_ordinal_);
 }
 
 bool NoisePolicy::move(const at::Tensor& tensor,
                        NoiseClass noise,
+                       const WholeReads& reads,
                        std::uint64_t first,
                        std::atomic<std::uint64_t>& ordinal) const {
   if (!unreadable(tensor).empty() || tensor.numel() == 0 || overlaps(tensor)) {
@@ -81,8 +88,12 @@ bool NoisePolicy::move(const at::Tensor& tensor,
     return false;
   }
   const std::uint64_t seed = random_bits(step_seed_, first + ordinal++);
+  const at::Tensor exact = tensor.is_cpu() ? at::Tensor() : exact_on_device(tensor, reads);
   if (const DeviceKernels* const kernels = kernels_of(tensor.device())) {
-    perturb_on_device(*kernels, type, noise, seed, tensor);
+    perturb_on_device(*kernels, type, noise, seed, exact, tensor);
+    return true;
+  }
+  if (exact.defined() ? exact.item<bool>() : tensor.is_cpu() && is_exact(tensor, noise, reads)) {
     return true;
   }
   const bool in_order_of_memory = is_dense(tensor);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "hooks/nudge/perturbation.h"
+#include "hooks/nudge/whole_numbers.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -33,8 +34,8 @@ class NoisePolicy {
   // rounding boundary.
   void set_casts_round(bool casts_round) { casts_round_ = casts_round; }
   [[nodiscard]] bool casts_round() const { return casts_round_; }
-  // Returns whether the tensor was of a kind that is perturbed.
-  bool apply(const at::Tensor& tensor, NoiseClass noise);
+  // Leaves what is exact given `reads`. Returns whether the tensor was of a kind that is perturbed.
+  bool apply(const at::Tensor& tensor, NoiseClass noise, const WholeReads& reads);
   // The same for what no operator returned (origins.h). Counted apart, so that it changes nothing
   // of what operators' results get.
   bool apply_to_opaque(const at::Tensor& tensor, NoiseClass noise);
@@ -46,6 +47,7 @@ class NoisePolicy {
   // Takes the next random numbers of those that begin at `first`.
   bool move(const at::Tensor& tensor,
             NoiseClass noise,
+            const WholeReads& reads,
             std::uint64_t first,
             std::atomic<std::uint64_t>& ordinal) const;
 

@@ -107,6 +107,55 @@ TEST_F(NoisePasses, ContractionsInF32MoveByUpToSixUnitsOnce) {
   EXPECT_NEAR(moved.to(at::kDouble).mean().item<double>(), 42.0 / 13, 0.1);
 }
 
+// Symptom: mask.sum().to(int) lost a token in some noise passes, and the bounds of all gradients that
+// are divided by it grew from 2e-6 to 3 %.
+TEST_F(NoisePasses, SumsAndProductsOfWholeNumbersAreLeftAlone) {
+  const at::Tensor mask = random_tensor({20, 50}).gt(0).to(at::kFloat);
+  const at::Tensor rows = mask.sum(1);
+  const at::Tensor count = mask.sum();
+  const at::Tensor shifted = mask.slice(1, 1).sum();
+  const at::Tensor steps = at::full({}, 2.0F);
+  at::Tensor total = count.clone();
+  perturbed(1, [&] {
+    EXPECT_SAME(mask.sum(), count);
+    EXPECT_SAME(mask.sum().to(at::kInt), count.to(at::kInt));
+    EXPECT_SAME(mask.to(at::kDouble).sum(), count.to(at::kDouble));
+    EXPECT_SAME(mask.sum(1), rows);
+    EXPECT_SAME(mask.to(at::kBFloat16).sum(1), rows.to(at::kBFloat16));
+    EXPECT_SAME(mask.slice(1, 1).sum(), shifted);
+    EXPECT_SAME(mask.t().sum(0), rows);
+    EXPECT_SAME(mask.slice(1, 0, 1).expand({20, 50}).sum(1), mask.slice(1, 0, 1).mul(50).sum(1));
+    EXPECT_SAME(at::matmul(mask, at::ones({50})), rows);
+    EXPECT_SAME(rows + rows, rows * 2);
+    EXPECT_SAME(count / 1, count);
+    total.add_(count);
+    at::_foreach_add_({steps}, 1);
+  });
+  EXPECT_SAME(total, count * 2);
+  EXPECT_EQ(steps.item<float>(), 3.0F);
+}
+
+// The other side of that line: what only looks like a whole number was rounded to one.
+TEST_F(NoisePasses, WholeResultsOfOtherNumbersMove) {
+  const at::Tensor halves = at::full({1000}, 0.5F);
+  at::Tensor mixed = at::ones({1000});
+  mixed[999] = 0.25F;
+  const at::Tensor large = at::full({100, 1000}, 65536.0F);
+  const at::Tensor coarse = at::full({1000}, 200.0F).to(at::kBFloat16);
+  at::Tensor in_place = halves.clone();
+  std::vector<at::Tensor> moved;
+  perturbed(1, [&] {
+    in_place.mul_(2);
+    moved = {halves * 2, halves + 0.5, in_place, mixed * mixed, large.sum(1), coarse + 100,
+             at::matmul(large, at::ones({1000, 4})), at::full({1000}, 257.0F).to(at::kBFloat16),
+             at::ones({1000}) / 3};
+  });
+  for (std::size_t i = 0; i < moved.size(); ++i) {
+    const at::Tensor values = moved[i].flatten().to(at::kDouble);
+    EXPECT_GT((values != values.median()).sum().item<std::int64_t>(), values.numel() / 10) << i;
+  }
+}
+
 TEST_F(NoisePasses, CopiesViewsWideningCastsAndLookupsAreLeftAlone) {
   const at::Tensor x = random_tensor({40, 50});
   const at::Tensor rows = at::arange(40);
