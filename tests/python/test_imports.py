@@ -32,11 +32,11 @@ TYPES = (
 
 
 def ttrace_program(
-    *words: object, environment: dict[str, str] | None = None
+    *words: object, environment: dict[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=200, check=False,
-        env={**os.environ, **(environment or {})},
+        env={**os.environ, **(environment or {})}, cwd=cwd,
     )  # fmt: skip
 
 
@@ -636,6 +636,35 @@ def test_hostile_and_damaged_checkpoints_are_refused(checkpoints, tmp_path):
     assert "has no file .metadata" in refused(out, "dcp", folder)
 
 
+def test_a_checkpoint_that_patches_classes_or_names_files_elsewhere_is_refused(checkpoints, tmp_path):
+    """A pickle set pathlib's PosixPath.name, and the import then read a file beside the checkpoint."""
+    out, folder = tmp_path / "out", tmp_path / "saved"
+    shutil.copytree(checkpoints / "one", folder)
+    metadata, chunks = folder / ".metadata", folder / "__0_0.distcp"
+    fine = metadata.read_bytes()
+    shutil.copy(chunks, tmp_path / "outside.distcp")
+    loaded = pickle.loads(fine)
+    for index, info in list(loaded.storage_data.items()):
+        loaded.storage_data[index] = type(info)("../outside.distcp", info.offset, info.length)
+    elsewhere = pickle.dumps(loaded)
+    metadata.write_bytes(elsewhere)
+    assert "names the file ../outside.distcp, which is not in it" in refused(out, "dcp", folder)
+
+    # BUILD with the state (None, {"name": "../outside.distcp"}) sets attributes of the class before it.
+    for name in (b"pathlib\nPosixPath", b"torch.distributed.checkpoint.metadata\nMetadata"):
+        patch = b"c" + name + b"\nN}X\x04\0\0\0nameX\x11\0\0\0../outside.distcps\x86b0"
+        metadata.write_bytes(elsewhere[:2] + patch + elsewhere[2:])
+        assert "names the file ../outside.distcp, which is not in it" in refused(out, "dcp", folder)
+        metadata.write_bytes(fine[:2] + patch + fine[2:])
+        imported(out, "dcp", folder)
+    assert Path("a/b").name == "b" and not hasattr(torch.distributed.checkpoint.Metadata, "name")
+
+    chunks.unlink()
+    chunks.symlink_to(tmp_path / "outside.distcp")
+    metadata.write_bytes(fine)
+    assert "__0_0.distcp is a link to " in refused(out, "dcp", folder)
+
+
 def test_what_a_checkpoint_holds_beside_tensors_is_never_read(checkpoints, tmp_path):
     victim = tmp_path / "victim"
     import torch.distributed.checkpoint as dcp
@@ -646,6 +675,42 @@ def test_what_a_checkpoint_holds_beside_tensors_is_never_read(checkpoints, tmp_p
 
 
 # --- the command ---------------------------------------------------------------------------------
+
+
+def test_nothing_in_the_working_folder_runs(tmp_path):
+    """`cd DUMP; ttrace import sglang .` ran a torch.py of the dump."""
+    dump, victim = tmp_path / "dump", tmp_path / "victim"
+    dump.mkdir()
+    numpy.save(dump / "x.npy", numpy.ones(2, numpy.float32))
+    for module in ("torch", "numpy", "json", "os", "runpy", "sitecustomize", "encodings"):
+        (dump / f"{module}.py").write_text(f"open({str(victim)!r}, 'w').close()\nraise ImportError('hijacked')\n")
+    for path in ("{}", ":{}", "{}:", ".:{}"):
+        environment = {"PYTHONPATH": path.format(os.environ.get("PYTHONPATH", "/nowhere"))}
+        out = tmp_path / f"out{len(list(tmp_path.iterdir()))}"
+        words = ("import", "npy", ".", "-o", out, "--python", sys.executable)
+        result = ttrace_program(*words, environment=environment, cwd=dump)
+        assert result.returncode == 0, result.stderr
+        assert not victim.exists()
+
+
+def test_links_out_of_a_dump_are_refused_but_not_those_of_a_cache(tmp_path):
+    out, folder, outside = tmp_path / "out", tmp_path / "dump", tmp_path / "outside.npy"
+    folder.mkdir()
+    numpy.save(outside, numpy.ones(2, numpy.float32))
+    numpy.save(folder / "a.npy", numpy.ones(2, numpy.float32))
+    (folder / "b.npy").symlink_to("a.npy")
+    imported(out, "npy", folder)
+    (folder / "c.npy").symlink_to(outside)
+    assert f"c.npy is a link to {outside}, which lies outside of {folder}" in refused(out, "npy", folder)
+
+    snapshot, blobs = tmp_path / "models--x" / "snapshots" / "0", tmp_path / "models--x" / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    safetensors.save_file({"w": torch.ones(2)}, blobs / "1")
+    (snapshot / "model.safetensors").symlink_to("../../blobs/1")
+    imported(out, "safetensors", snapshot)
+    (snapshot / "other.safetensors").symlink_to("../../../outside.npy")
+    assert "other.safetensors is a link to" in refused(out, "safetensors", snapshot)
 
 
 def test_wrong_arguments_are_refused_with_the_remedy(tmp_path):

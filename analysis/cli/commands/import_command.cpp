@@ -20,10 +20,12 @@
 #include <nlohmann/json.hpp>
 
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -99,10 +101,32 @@ void check_options(const Format& format, const po::variables_map& values) {
   }
 }
 
+// Runs the package, and nothing that lies in the working folder, which may be an unpacked dump of
+// somebody else: `-m` would look for every module there first (`-P` exists from Python 3.11 on).
+constexpr auto kRunPackage =
+    "import sys; sys.path = [place for place in sys.path if place]; import runpy; "
+    "runpy.run_module(\"ttrace.imports\", run_name=\"__main__\", alter_sys=True)";
+
+// PYTHONPATH without places that stand for the working folder, or lie in it.
+std::string python_path() {
+  const char* const own = std::getenv("PYTHONPATH");
+  std::istringstream places(own == nullptr ? "" : own);
+  std::vector<std::string> kept;
+  for (std::string place; std::getline(places, place, ':');) {
+    if (place.starts_with('/')) {
+      kept.push_back(place);
+    }
+  }
+  return fmt::format("{}", fmt::join(kept, ":"));
+}
+
 std::string command_of(const po::variables_map& values,
                        const std::vector<std::string>& words,
                        const std::string& result) {
-  std::string command = values["python"].as<std::string>() + " -m ttrace.imports";
+  std::string command = fmt::format("PYTHONPATH={} {} -c {}",
+                                    shell_word(python_path()),
+                                    values["python"].as<std::string>(),
+                                    shell_word(kRunPackage));
   const auto add = [&command](const std::string& word) { command += " " + shell_word(word); };
   for (const char* const option : {"output", "kind", "dims", "axes", "precision"}) {
     if (const auto text = text_of(values, option)) {

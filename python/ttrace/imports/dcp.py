@@ -1,11 +1,12 @@
 """Checkpoints of torch.distributed.checkpoint, saved at any layout.
 
-`.metadata` is a pickle. It is read by an unpickler that makes nothing but the classes which describe
-tensors; the values are read with torch's weights_only loader. What is no tensor stays unread.
+`.metadata` is a pickle. It is read by an unpickler that makes nothing but stand-ins for the classes which
+describe tensors; the values are read with torch's weights_only loader. What is no tensor stays unread.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .foreign import Box, Foreign, ForeignFileError, by_numbers, existing_folder, first_line, layouts_of
+from .foreign import Box, Foreign, ForeignFileError, by_numbers, existing_folder, first_line, inside, layouts_of
 from .loading import load_torch
 from .names import of_checkpoint
 from .writing import Options
@@ -33,13 +34,37 @@ _ALLOWED = {
 _WRITER = re.compile(r"__(?P<rank>[0-9]{1,9})_[0-9]+\.distcp")
 
 
+class _Plain:
+    """In place of an object of torch or pathlib: nothing but what the pickle says of it."""
+
+    def __init__(self, *_: Any):
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, dict):
+            self.__dict__.update(state)
+
+
+# Those of which the reader needs the items.
+_CONTAINERS: dict[str, type] = {"Size": tuple, "OrderedDict": dict}
+
+
 class _Unpickler(pickle.Unpickler):
+    """A pickle may set attributes of whatever class or function it names. So it gets none that anybody else
+    uses: every unpickler makes stand-ins of its own.
+    """
+
+    def __init__(self, file: Any):
+        super().__init__(file)
+        self._made: dict[tuple[str, str], type] = {}
+
     def find_class(self, module: str, name: str) -> Any:
-        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
-            return getattr(torch, name)
-        if (module, name) in _ALLOWED:
-            return super().find_class(module.replace("pathlib._local", "pathlib"), name)
-        raise pickle.UnpicklingError(f"{module}.{name}")
+        is_type = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        if not is_type and (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"{module}.{name}")
+        if (module, name) not in self._made:
+            self._made[module, name] = type(name, (_CONTAINERS.get(name, _Plain),), {})
+        return self._made[module, name]
 
 
 @dataclass(frozen=True)
@@ -98,9 +123,9 @@ class Source:
         self._step = options.step or 0
         self._kind = options.kind or "param"
         self.left_out: list[str] = []
-        metadata = _read_metadata(file)
+        metadata = _read_metadata(inside(folder, file))
         try:
-            self._paths: dict[str, Any] = dict(metadata.planner_data or {})
+            self._paths: dict[str, Any] = dict(getattr(metadata, "planner_data", None) or {})
             self._chunks = self._find(metadata, folder)
         except ForeignFileError:
             raise
@@ -120,12 +145,12 @@ class Source:
             if type(tensor).__name__ != "TensorStorageMetadata":
                 unread += 1
                 continue
-            if info.transform_descriptors:
+            if transforms := getattr(info, "transform_descriptors", None):
                 raise ForeignFileError(
-                    f"{folder} is compressed ({', '.join(map(str, info.transform_descriptors))}), which "
+                    f"{folder} is compressed ({', '.join(map(str, transforms))}), which "
                     "cannot be imported; save it without extensions"
                 )
-            if Path(info.relative_path).name != info.relative_path:
+            if type(info.relative_path) is not str or os.path.basename(info.relative_path) != info.relative_path:
                 raise ForeignFileError(
                     f"{folder}/.metadata names the file {info.relative_path}, which is not in it"
                 )
@@ -135,7 +160,7 @@ class Source:
             shape = next(tuple(chunk.sizes) for chunk in tensor.chunks if tuple(chunk.offsets) == start)
             found = _WRITER.fullmatch(info.relative_path)
             rank = int(found["rank"]) if found else unnumbered[info.relative_path]
-            file, box = folder / info.relative_path, Box(start, tuple(tensor.size))
+            file, box = inside(folder, folder / info.relative_path), Box(start, tuple(tensor.size))
             chunks.append(_Chunk(index.fqn, rank, box, shape, file, info.offset, info.length))
         if unread:
             self.left_out.append(f"{unread} entries of the checkpoint are no tensors and were not read")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -132,6 +133,21 @@ def first_line(error: BaseException) -> str:
     """The cause in one line, without a full stop."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__).rstrip(".")
+
+
+def inside(folder: Path, file: Path) -> Path:
+    """The same file. Raises where a link leads out of the folder, whose files alone are the user's to read."""
+    root = os.path.realpath(folder)
+    cache, snapshots = os.path.split(os.path.dirname(root))
+    # The cache of Hugging Face links a model's files to the folder `blobs` beside its snapshots.
+    blobs = os.path.join(cache, "blobs")
+    allowed = [root, blobs] if snapshots == "snapshots" and os.path.realpath(blobs) == blobs else [root]
+    real = os.path.realpath(file)
+    if not any(os.path.commonpath((real, place)) == place for place in allowed):
+        raise ForeignFileError(
+            f"{file} is a link to {real}, which lies outside of {folder}; copy that file into the folder"
+        )
+    return file
 
 
 def existing_folder(path: Path, what: str) -> Path:

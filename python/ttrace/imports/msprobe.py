@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .foreign import Foreign, ForeignFileError, existing_folder, first_line, layouts_of, rank_in
+from .foreign import Foreign, ForeignFileError, existing_folder, first_line, inside, layouts_of, rank_in
 from .loading import load_numpy, load_torch
 from .msprobe_dtensors import Part, boxes_of
 from .names import Name, canonical
@@ -57,6 +57,7 @@ def _folders_in(path: Path) -> list[_Folder]:
         )
     folders = []
     for file in files:
+        inside(path, file)
         step = re.fullmatch(r"step([0-9]+)", file.parent.parent.name)
         folders.append(
             _Folder(file.parent, int(step.group(1)) if step else 0, rank_in(file.parent.name) or 0)
@@ -164,7 +165,7 @@ class Source:
             if "placements" in leaf.info
         )
         for folder, leaves in self._contents.items():
-            lines = _lines_of(folder.path / "stack.json")
+            lines = _lines_of(inside(folder.path, folder.path / "stack.json"))
             absent = 0
             for leaf in leaves:
                 if "data_name" not in leaf.info:
@@ -196,7 +197,7 @@ class Source:
             raise ForeignFileError(
                 f"{folder.path}/dump.json names {file}, which is missing; copy the whole folder"
             )
-        return file
+        return inside(folder.path, file)
 
 
 def _lines_of(file: Path) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from .foreign import Foreign, ForeignFileError, by_numbers, existing_folder, layouts_of, rank_in
+from .foreign import Foreign, ForeignFileError, by_numbers, existing_folder, inside, layouts_of, rank_in
 from .loading import load_numpy
 from .names import KINDS, Name, canonical, of_checkpoint, own_id
 from .writing import Options
@@ -32,7 +32,7 @@ class Source:
             rank = own
             if rank is None and len(parts) > 1 and (rank := rank_in(parts[0])) is not None:
                 parts = parts[1:]
-            self._files.setdefault(rank or 0, []).append((parts, file))
+            self._files.setdefault(rank or 0, []).append((parts, inside(folder, file)))
 
     def tensors(self) -> Iterator[Foreign]:
         for rank in sorted(self._files):

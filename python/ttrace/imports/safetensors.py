@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from .foreign import Foreign, ForeignFileError, by_numbers, first_line, layouts_of, rank_in, require_package
+from .foreign import (
+    Foreign, ForeignFileError, by_numbers, first_line, inside, layouts_of, rank_in, require_package,
+)  # fmt: skip
 from .names import of_checkpoint, own_id
 from .writing import Options
 
@@ -22,8 +24,8 @@ def _files_of(path: Path) -> list[Path]:
             raise ForeignFileError(
                 f"{path} holds no .safetensors file; pass the files or the folder that holds them"
             )
-        return files
-    index = indices[0]
+        return [inside(path, file) for file in files]
+    index = inside(path, indices[0])
     try:
         names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
     except (ValueError, KeyError, AttributeError, TypeError) as error:
@@ -37,7 +39,7 @@ def _files_of(path: Path) -> list[Path]:
             )
         if not (path / name).exists():
             raise ForeignFileError(f"{index} names {name}, which is missing; copy all files of the model")
-    return [path / name for name in sorted(names, key=by_numbers)]
+    return [inside(path, path / name) for name in sorted(names, key=by_numbers)]
 
 
 def _rank_of(file: Path) -> int | None:

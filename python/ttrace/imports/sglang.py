@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .foreign import Axis, Foreign, ForeignFileError, existing_folder, layouts_of, listed
+from .foreign import Axis, Foreign, ForeignFileError, existing_folder, inside, layouts_of, listed
 from .loading import load_torch
 from .names import Name, canonical
 from .writing import Options
@@ -102,7 +102,7 @@ class Source:
     def __init__(self, paths: list[Path], options: Options):
         self.left_out: list[str] = []
         folders = [_folder_of(path) for path in paths]
-        dumps = [_dump_of(file) for folder in folders for file in folder.glob("*.pt")]
+        dumps = [_dump_of(inside(folder, file)) for folder in folders for file in folder.glob("*.pt")]
         if options.step is not None:
             steps = sorted({dump.step for dump in dumps})
             dumps = [dump for dump in dumps if dump.step == options.step]
