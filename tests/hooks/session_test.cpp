@@ -539,9 +539,11 @@ TEST(Session, CountingCaptureWritesNothingButWhatTheTraceWouldHold) {
     start += {1, record.bytes};
   }
   EXPECT_EQ(counts.start, start);
+  // And the claim on the place of its rank.
   EXPECT_THAT(
       std::vector<std::filesystem::path>(std::filesystem::directory_iterator(counted.path()), {}),
-      ElementsAre(std::filesystem::path(counted / "counts")));
+      ::testing::UnorderedElementsAre(std::filesystem::path(counted / "counts"),
+                                      std::filesystem::path(counted / "ranks")));
 }
 
 }  // namespace

@@ -79,11 +79,15 @@ std::string stored_as(const CheckOptions& options, const RunDirectory& run) {
 
 Pass dry_pass(const CheckOptions& options, const RunDirectory& run) {
   const std::string folder = run.path() + "/dry";
-  Pass pass = tracing_pass(options, run, "candidate", "dry candidate", folder);
-  pass.command = options.candidate;
-  pass.log = run.log("dry");
-  pass.complete = [folder] { return counts_are_complete(folder); };
-  pass.awaited = "its first traced step was done";
+  Pass pass{.name = "dry candidate",
+            .command = options.candidate,
+            .variables = variables(options, "candidate"),
+            .trace = folder,
+            .log = run.log("dry"),
+            .complete = [folder] { return counts_are_complete(folder); },
+            .remedy = "",
+            .awaited = "its first traced step was done"};
+  pass.variables["TTRACE_DIR"] = absolute(folder);
   const std::int64_t first = options.steps.value_or(StepRange{}).first;
   pass.variables["TTRACE_STEPS"] = to_string(StepRange{first, first + 1});
   pass.variables["TTRACE_COUNT"] = "1";

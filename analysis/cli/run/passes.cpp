@@ -264,13 +264,15 @@ double run_pass(const Pass& pass,
   Program program({.command = pass.command,
                    .environment = pass_environment(variables, pass.command),
                    .log = pass.log});
-  std::string failure;
-  while (failure.empty() && interrupt_signal() == 0) {
+  struct {
+    std::string cause;
+  } failure;
+  while (failure.cause.empty() && interrupt_signal() == 0) {
     // Asked before the files are looked at: those of a program that has ended are final.
     const auto status = program.exit_status();
     if (pass.refused) {
-      failure = pass.refused();
-      if (!failure.empty()) {
+      failure.cause = pass.refused();
+      if (!failure.cause.empty()) {
         break;
       }
     }
@@ -280,11 +282,11 @@ double run_pass(const Pass& pass,
       break;
     }
     if (!failed_files(pass.trace).empty()) {
-      failure = "the program could not finish the trace";
+      failure.cause = "the program could not finish the trace";
     } else if (status) {
-      failure = cause_of_end(pass, *status);
+      failure.cause = cause_of_end(pass, *status);
     } else if (elapsed() > limits.timeout) {
-      failure = fmt::format(
+      failure.cause = fmt::format(
           "it took longer than {} (--timeout), so ttrace ended it; its log shows how far it came",
           seconds_text(limits.timeout));
     } else {
@@ -296,8 +298,8 @@ double run_pass(const Pass& pass,
   if (const int signal = interrupt_signal(); signal != 0) {
     throw Interrupted{signal};
   }
-  if (!failure.empty()) {
-    fail(pass, failure);
+  if (!failure.cause.empty()) {
+    fail(pass, failure.cause);
   }
   return elapsed();
 }
