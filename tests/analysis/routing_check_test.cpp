@@ -4,6 +4,7 @@
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 #include "trace/merge/draws.h"
+#include "trace/merge/routing.h"
 
 #include <ttrace/error.h>
 

@@ -154,10 +154,11 @@ TEST_F(DrawsTest, MasksThatAProgramMakesItselfAreFollowedToo) {
 
 // A kernel that returns more than the numbers that it drew, as fused attention does.
 TEST_F(DrawsTest, WhatAKernelKeepsForItselfIsADrawWithoutElements) {
+  const at::Tensor input = random_tensor({2, 4});
   const Captured captured = testing::trace_microbatch(root_, [&] {
     Scope scope(root_, "drop");
-    const at::Tensor x = scope.in(random_tensor({2, 4}));
-    const at::Tensor noise = at::empty_like(x);
+    const at::Tensor x = scope.in(input);
+    at::Tensor noise = at::empty_like(x);
     const at::Tensor y = at::rrelu_with_noise(x, noise, 0.1, 0.3, true);
     EXPECT_TRUE(scope.out(y).defined());
   });
