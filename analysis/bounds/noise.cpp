@@ -114,9 +114,7 @@ NoiseModel::NoiseModel(NoiseTotals totals,
     KindNoise& kind = kinds_[{match.id.step, match.id.kind, match.id.slot}];
     kind.largest = std::max(kind.largest, noise->max_abs);
     const Record& record = *match.reference.front().record;
-    const std::int64_t elements = element_count(record.placement.logical_shape());
-    check_size({match.id, noise->largest_squared, noise->max_abs}, elements);
-    const auto count = static_cast<double>(elements);
+    const auto count = static_cast<double>(element_count(record.placement.logical_shape()));
     const double independent = noise->mean_squared * record.norm * record.norm / count;
     if (noise->along_squared && independent > 0.0) {
       kind.alignments += *noise->along_squared / independent;

@@ -179,7 +179,8 @@ class Reader {
     if (limit_of(tensor.scalar_type()) == 0.0 || (sums ? !is_sum_ : !few)) {
       return false;
     }
-    const double addends = sums ? static_cast<double>(std::max<std::int64_t>(tensor.numel(), 1)) : 1.0;
+    const double addends =
+        sums ? static_cast<double>(std::max<std::int64_t>(tensor.numel(), 1)) : 1.0;
     reads_.on_device = both(reads_.on_device, whole_on_device(tensor, kF32 / addends));
     return true;
   }

@@ -28,8 +28,8 @@ struct WholeReads {
 
 // Looks at the values, up to the first that is no whole number: call it before the operator runs,
 // which may overwrite them. On accelerators it looks at few values, and at what is summed up.
-// `is_blank`: whether nobody wrote to a tensor so far, so that an operator which writes to it does not
-// read it (mv calls addmv_ with an empty tensor and a factor of 0).
+// `is_blank`: whether nobody wrote to a tensor so far, so that an operator which writes to it does
+// not read it (mv calls addmv_ with an empty tensor and a factor of 0).
 [[nodiscard]] WholeReads whole_reads(const at::RecordFunction& function,
                                      const OperatorEffects& effects,
                                      const std::function<bool(const at::Tensor&)>& is_blank);

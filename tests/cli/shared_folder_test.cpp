@@ -38,13 +38,13 @@ TEST_F(SharedFolder, OneOfTwoChecksAtTheSameMomentGetsIt) {
 
 // A pass of another program, perhaps left over from an earlier check, wrote into the folder.
 TEST_F(SharedFolder, TraceOfAnotherPassIsRefused) {
-  const ProcessResult result =
-      ttrace(check(trainer(), "TTRACE_RUN=0123456789abcdef " + trainer()));
+  const ProcessResult result = ttrace(check(trainer(), "TTRACE_RUN=0123456789abcdef " + trainer()));
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err,
-              AllOf(HasSubstr("the candidate pass failed"),
-                    HasSubstr("another pass than the one that this check started wrote run/candidate"),
-                    HasSubstr("choose another folder with -o")));
+  EXPECT_THAT(
+      result.err,
+      AllOf(HasSubstr("the candidate pass failed"),
+            HasSubstr("another pass than the one that this check started wrote run/candidate"),
+            HasSubstr("choose another folder with -o")));
 }
 
 TEST_F(SharedFolder, NoiseOfAnotherPassIsRefused) {

@@ -107,8 +107,8 @@ TEST_F(NoisePasses, ContractionsInF32MoveByUpToSixUnitsOnce) {
   EXPECT_NEAR(moved.to(at::kDouble).mean().item<double>(), 42.0 / 13, 0.1);
 }
 
-// Symptom: mask.sum().to(int) lost a token in some noise passes, and the bounds of all gradients that
-// are divided by it grew from 2e-6 to 3 %.
+// Symptom: mask.sum().to(int) lost a token in some noise passes, and the bounds of all gradients
+// that are divided by it grew from 2e-6 to 3 %.
 TEST_F(NoisePasses, SumsAndProductsOfWholeNumbersAreLeftAlone) {
   const at::Tensor mask = random_tensor({20, 50}).gt(0).to(at::kFloat);
   const at::Tensor rows = mask.sum(1);
@@ -146,8 +146,14 @@ TEST_F(NoisePasses, WholeResultsOfOtherNumbersMove) {
   std::vector<at::Tensor> moved;
   perturbed(1, [&] {
     in_place.mul_(2);
-    moved = {halves * 2, halves + 0.5, in_place, mixed * mixed, large.sum(1), coarse + 100,
-             at::matmul(large, at::ones({1000, 4})), at::full({1000}, 257.0F).to(at::kBFloat16),
+    moved = {halves * 2,
+             halves + 0.5,
+             in_place,
+             mixed * mixed,
+             large.sum(1),
+             coarse + 100,
+             at::matmul(large, at::ones({1000, 4})),
+             at::full({1000}, 257.0F).to(at::kBFloat16),
              at::ones({1000}) / 3};
   });
   for (std::size_t i = 0; i < moved.size(); ++i) {

@@ -130,8 +130,8 @@ void remove_from(const std::string& path, const std::function<herr_t(hid_t)>& re
 
 TEST_F(Missing, IndexIsNamed) {
   remove_from(rank_file(), [](hid_t file) { return H5Ldelete(file, "/index", H5P_DEFAULT); });
-  expect_refused(diff(),
-                 {rank_file(), "'/index', which its writer wrote, is absent", "run the pass again"});
+  expect_refused(
+      diff(), {rank_file(), "'/index', which its writer wrote, is absent", "run the pass again"});
 }
 
 TEST_F(Missing, BlobIsNamed) {

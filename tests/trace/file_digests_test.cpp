@@ -228,7 +228,8 @@ TEST(FileDigests, TextsRoundTrip) {
   const FileDigests digests{{"/index", 1}, {"rank", ~std::uint64_t{0}}};
   EXPECT_EQ(to_text(digests), R"({"/index":"0000000000000001","rank":"ffffffffffffffff"})");
   EXPECT_EQ(parse_digests(to_text(digests)), digests);
-  for (const char* wrong : {"", "[]", "{\"a\": 1}", "{\"a\": \"1\"}", "{\"a\": \"000000000000000g\"}"}) {
+  for (const char* wrong :
+       {"", "[]", "{\"a\": 1}", "{\"a\": \"1\"}", "{\"a\": \"000000000000000g\"}"}) {
     EXPECT_THROW(static_cast<void>(parse_digests(wrong)), FormatError) << wrong;
   }
 }

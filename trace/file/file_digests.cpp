@@ -78,8 +78,7 @@ std::uint64_t digest_of_text(std::string_view text, std::uint64_t seed) {
 
 std::string digest_text(std::uint64_t digest) {
   std::array<char, kDigits + 1> text = {};
-  std::snprintf(
-      text.data(), text.size(), "%016llx", static_cast<unsigned long long>(digest));
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(digest));
   return text.data();
 }
 

@@ -43,8 +43,8 @@ class Hdf5Output {
   // Makes everything that was written so far survive the death of the process. Throws FormatError.
   void flush();
 
-  // Writes the digests, closes, forces to the disk, renames. Requires: every object in the file is closed. Throws
-  // FormatError; then nothing is renamed.
+  // Writes the digests, closes, forces to the disk, renames. Requires: every object in the file is
+  // closed. Throws FormatError; then nothing is renamed.
   void finish();
 
  private:

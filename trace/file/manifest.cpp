@@ -199,8 +199,8 @@ void write_manifest(const std::string& directory, const Manifest& manifest) {
   add("names", manifest.names);
   add("run", manifest.run);
   // JSON cannot hold bytes that are not UTF-8; they become U+FFFD.
-  root[kDigestKey] = digest_without_own(json::parse(
-      root.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)));
+  root[kDigestKey] = digest_without_own(
+      json::parse(root.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)));
   write_text_file(
       manifest_file(directory),
       root.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");

@@ -70,10 +70,9 @@ void check_values(const NoiseRow& row) {
 }
 
 void check_slices(const NoiseRow& row) {
-  const bool squares =
-      std::all_of(row.slices.begin(), row.slices.end(), [](double squared) {
-        return squared >= 0.0 && std::isfinite(squared);
-      });
+  const bool squares = std::all_of(row.slices.begin(), row.slices.end(), [](double squared) {
+    return squared >= 0.0 && std::isfinite(squared);
+  });
   TTRACE_CHECK(squares && !(row.along_reference && !std::isfinite(*row.along_reference)),
                FormatError,
                "the noise of slices of ",

@@ -204,7 +204,8 @@ struct RankFile::Impl {
       std::string_view placement = index.text(row, index_column::kPlacement);
       if (placement.starts_with(kPlacementElsewhere)) {
         placement = text_elsewhere(file, place, placement);
-        elsewhere = placements.contains(placement) ? elsewhere : digest_of_text(placement, elsewhere);
+        elsewhere =
+            placements.contains(placement) ? elsewhere : digest_of_text(placement, elsewhere);
       }
       parse_part(file, place, [&] {
         const auto [known, is_new] = placements.try_emplace(placement, records.size());

@@ -79,11 +79,12 @@ void check_identity(const RankFile& opened, const Manifest& manifest, std::int64
                " of ",
                manifest.world_size,
                "; remove the trace and run the pass again");
-  TTRACE_CHECK(opened.run().empty() || manifest.run.empty() || opened.run() == manifest.run,
-               FormatError,
-               file,
-               ": another pass wrote this file than the manifest; two programs wrote to one folder: "
-               "remove the trace and run the pass again");
+  TTRACE_CHECK(
+      opened.run().empty() || manifest.run.empty() || opened.run() == manifest.run,
+      FormatError,
+      file,
+      ": another pass wrote this file than the manifest; two programs wrote to one folder: "
+      "remove the trace and run the pass again");
   for (const Record& record : opened.records()) {
     TTRACE_CHECK(record.id.step == step,
                  FormatError,

@@ -57,7 +57,8 @@ Manual verify_manual() {
       .description = {"Reads the whole trace and prints one line per problem. It checks that every "
                       "rank's file of every step is complete and belongs to the manifest, that "
                       "every record lies within its dataset and has the bytes that were written "
-                      "(XXH3), that tables, attributes and the manifest are what was written, that the layouts agree, that the ranks' parts form whole tensors, "
+                      "(XXH3), that tables, attributes and the manifest are what was written, that "
+                      "the layouts agree, that the ranks' parts form whole tensors, "
                       "and that start parameters and noise tables are readable."},
       .options = named,
       .run = run_verify,

@@ -241,10 +241,11 @@ std::string foreign_files(const Pass& pass, const std::string& token) {
   const std::string found = pass.token();
   return found.empty() || found == token
              ? ""
-             : fmt::format("another pass than the one that this check started wrote {}, so two "
-                           "programs write to one folder; choose another folder with -o, or end "
-                           "the other program",
-                           pass.trace);
+             : fmt::format(
+                   "another pass than the one that this check started wrote {}, so two "
+                   "programs write to one folder; choose another folder with -o, or end "
+                   "the other program",
+                   pass.trace);
 }
 
 }  // namespace

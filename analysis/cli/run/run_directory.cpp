@@ -33,8 +33,7 @@ void make_folder(const fs::path& path) {
 void take(const std::string& path) {
   std::error_code error;
   const bool made = fs::create_directory(path + "/logs", error);
-  TTRACE_CHECK(
-      !error, UsageError, "cannot create the folder ", path, "/logs: ", error.message());
+  TTRACE_CHECK(!error, UsageError, "cannot create the folder ", path, "/logs: ", error.message());
   if (!made) {
     refuse_used(path);
   }
@@ -85,7 +84,8 @@ RunDirectory RunDirectory::create(const std::string& path) {
     chosen = next_free();
   } else {
     std::error_code error;
-    if (fs::exists(chosen, error) && !(fs::is_directory(chosen, error) && fs::is_empty(chosen, error))) {
+    if (fs::exists(chosen, error) &&
+        !(fs::is_directory(chosen, error) && fs::is_empty(chosen, error))) {
       refuse_used(chosen);
     }
     make_folder(chosen);
