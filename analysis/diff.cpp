@@ -24,7 +24,9 @@
 #include "analysis/checks/one_sided.h"
 #include "analysis/checks/own_modules.h"
 #include "analysis/checks/one_sided_states.h"
+#include "analysis/checks/other_precision.h"
 #include "analysis/checks/summary_checks.h"
+#include "analysis/checks/unjudged.h"
 #include "analysis/findings/notes.h"
 #include "analysis/findings/wording.h"
 #include "analysis/rename/rename.h"
@@ -230,29 +232,12 @@ std::set<std::int64_t> interrupted_steps(const std::string& side,
   return steps;
 }
 
-// Under autocast or a mixed precision policy on one side alone, every activation has another type.
-void add_activation_remark(Report& report) {
-  const Side& reference = report.reference;
-  const Side& candidate = report.candidate;
-  if (reference.manifest.precision == candidate.manifest.precision &&
-      reference.activations != candidate.activations) {
-    report.remarks.push_back(fmt::format(
-        "the candidate computes with {}, the reference with {}; give both programs the same "
-        "autocast or MixedPrecisionPolicy",
-        candidate.precision_text(),
-        reference.precision_text()));
-  }
-}
-
 // A report that holds only what the traces say about themselves.
 Report described(const Trace& reference, const Trace& candidate, const DiffOptions& options) {
   Report report;
-  report.reference = {
-      reference.directory(), reference.manifest(), other_activation_type(reference)};
-  report.candidate = {
-      candidate.directory(), candidate.manifest(), other_activation_type(candidate)};
+  report.reference = {reference.directory(), reference.manifest(), activation_type(reference)};
+  report.candidate = {candidate.directory(), candidate.manifest(), activation_type(candidate)};
   report.remarks = check_comparable(reference, candidate, options.selection);
-  add_activation_remark(report);
   report.remarks.insert(report.remarks.end(), options.remarks.begin(), options.remarks.end());
   if (options.calibration) {
     require_precision(*options.calibration, reference.manifest(), candidate.manifest());
@@ -268,6 +253,11 @@ Report described(const Trace& reference, const Trace& candidate, const DiffOptio
     }
   }
   report.is_dyadic = has_dyadic_inputs(reference.manifest());
+  if (reference.manifest().world_size == 1 && candidate.manifest().world_size == 1) {
+    report.not_seen.push_back(
+        {NotSeenKind::kParallel, std::nullopt, "both programs run on one device"});
+  }
+  report.not_seen.insert(report.not_seen.end(), options.not_seen.begin(), options.not_seen.end());
   TTRACE_CHECK(!report.is_dyadic || options.golden != nullptr,
                UsageError,
                fmt::format("{} has dyadic inputs, and only its golden pass shows which tensors "
@@ -394,6 +384,7 @@ void add_excuses(std::span<const Match> matches, const DiffOptions& options, Rep
                        report.reference.manifest.untraced,
                        report.candidate.manifest.untraced));
        },
+       [&] { add(says_nothing(tensors)); },
        [&] {
          add(permitted(tensors, {options.allow_missing, options.allow_failed}));
        }},
@@ -411,14 +402,33 @@ Heads heads_of(const Trace& reference, const Trace& candidate) {
   return {head_size(reference.manifest().model), ModelVocabulary(candidate.manifest().roles)};
 }
 
+// Of programs that draw other data in each run, no tensor says anything.
+void excuse_other_data(const NoiseModel& noise, Report& report) {
+  const std::optional<TensorId> drawn = data_drawn_anew(noise, report.tensors);
+  if (!drawn) {
+    return;
+  }
+  report.other_data = fmt::format(
+      "the runs do not read the same data, and the reference does not repeat its own ({}); seed "
+      "what the programs draw, or let them read it from a file",
+      to_string(*drawn));
+  for (TensorVerdict& tensor : report.tensors) {
+    tensor.excuse(Excuse::kOtherData);
+  }
+}
+
 // Adds everything that follows from the verdicts on single tensors.
 void connect(const Trace& reference,
              const Trace& candidate,
              std::span<const Match> matches,
+             const NoiseModel& noise,
              const DiffOptions& options,
              Report& report) {
   add_joint_checks(reference, candidate, matches, options, report);
+  name_other_precision(report.reference.computes_in, report.candidate.computes_in, report);
   add_excuses(matches, options, report);
+  excuse_other_data(noise, report);
+  state_unjudged_values(report);
   note_permissions(report);
   std::ranges::move(unseen_states(report.tensors), std::back_inserter(report.not_seen));
   warn_of_unused(report.tensors, {options.allow_missing, options.allow_failed}, report.warnings);
@@ -493,7 +503,8 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   const std::vector<Task> tasks = plan(matches, judge, options, report);
   report.tensors = judge_all(judge, tasks, options);
   explain_ties(reference.directory(), candidate.directory(), report.tensors);
-  connect(reference, candidate, matches, options, report);
+  connect(reference, candidate, matches, noise, options, report);
+  hold_against(options.required, report);
   return report;
 }
 

@@ -10,6 +10,7 @@
 #include "analysis/bounds/tolerance.h"
 #include "analysis/checks/operator_check.h"
 #include "analysis/findings/report.h"
+#include "analysis/findings/required.h"
 #include "trace/file/trace_reader.h"
 #include "trace/samples/align_samples.h"
 
@@ -27,6 +28,8 @@ struct DiffOptions {
   const ForcedTraces* forced = nullptr;  // null: no operator is checked on its own
   // Sentences about how the traces came about; the report begins with them.
   std::vector<std::string> remarks = {};
+  std::vector<UnseenPart> not_seen = {};        // what the traces themselves do not say
+  Required required = {};                       // must have been seen
   const Trace* golden = nullptr;                // null: no tensor is compared with FP64
   std::optional<Calibration> calibration = {};  // its limits stand in for the shipped ones
   // Called after each tensor from the working threads, one call at a time.

@@ -1,17 +1,18 @@
-// In which element type a program computes, whatever it keeps its parameters in.
+// The element type in which a program computes, whatever its parameters are kept in.
 //
-// Thread-safety: free functions without shared state.
+// Thread-safety: a free function without shared state.
 #pragma once
 
 #include "trace/file/trace_reader.h"
 
-#include <string>
+#include <ttrace/element_type.h>
+
+#include <optional>
 
 namespace ttrace {
 
-// "bf16": the floating type of most outputs of modules on the first rank that has any. Empty where
-// that is the type in which the trace's precision keeps its parameters, and of a trace without
-// outputs.
-[[nodiscard]] std::string other_activation_type(const Trace& trace);
+// That of most floating outputs of modules, on all ranks; of two types that are as frequent, the
+// narrower one. Nothing if none was recorded.
+[[nodiscard]] std::optional<ElementType> activation_type(const Trace& trace);
 
 }  // namespace ttrace

@@ -32,8 +32,11 @@ class Diagnoser {
       : matches_(matches), forced_(forced), candidate_(candidate) {}
 
   [[nodiscard]] std::optional<Diagnosis> operator()(const TensorVerdict& finding) {
-    if (finding.symptom() == Symptom::kSource && finding.claim() != nullptr) {
-      // Its id is a place where a module reads, and not always a record that others could explain.
+    const bool is_known =
+        finding.symptom() == Symptom::kSource || finding.symptom() == Symptom::kTypesDiffer;
+    if (is_known && finding.claim() != nullptr) {
+      // Of a source, the id is a place where a module reads, and not always a record that others
+      // could explain.
       const Hypothesis& claim = *finding.claim();
       return Diagnosis{claim.signature, claim.sentence, claim.named};
     }

@@ -319,6 +319,9 @@ std::optional<Judge::Subject> Judge::prepare(const Match& match,
   follow_choices(subject);
   subject.comparison = comparison_of(subject.statistics, reference.shape);
   subject.comparison.reordered = subject.reordered;
+  if (subject.comparison.nonfinite > 0) {
+    subject.comparison.nan = nan_on_both(pair_of(reference, candidate));
+  }
   verdict.comparison = subject.comparison;
   if (subject.has_bound()) {
     subject.bound = bounds_.of(subject.judged());

@@ -256,7 +256,18 @@ Comparison comparison_of(const Statistics& statistics, std::span<const std::int6
   }
   comparison.different = statistics.different;
   comparison.elements = statistics.count;
+  comparison.nonfinite = statistics.reference_nonfinite;
   return comparison;
+}
+
+std::int64_t nan_on_both(const TensorPair& pair) {
+  std::int64_t count = 0;
+  for_each_block(pair, [&](auto reference, auto candidate, std::int64_t /*start*/) {
+    for (std::size_t i = 0; i < reference.size(); ++i) {
+      count += std::isnan(reference[i]) && std::isnan(candidate[i]) ? 1 : 0;
+    }
+  });
+  return count;
 }
 
 std::vector<std::int64_t> unlike_in_finiteness(const TensorPair& pair) {

@@ -30,6 +30,8 @@ namespace ttrace {
 [[nodiscard]] Comparison comparison_of(const Statistics& statistics,
                                        std::span<const std::int64_t> shape);
 
+// How many elements are NaN on both sides.
+[[nodiscard]] std::int64_t nan_on_both(const TensorPair& pair);
 // Positions of the elements that are NaN, Inf, -Inf or finite on one side and another of these on
 // the other, in ascending order.
 [[nodiscard]] std::vector<std::int64_t> unlike_in_finiteness(const TensorPair& pair);

@@ -188,6 +188,10 @@ bool Check::has_term(std::string_view name) const {
   return std::ranges::find(terms, name, &Term::name) != terms.end();
 }
 
+bool is_sharp(const Check& check) {
+  return std::isfinite(check.bound) && (check.value == 0.0 || !(check.detectable > 1.0));
+}
+
 Check passed(Question question, std::string source) {
   Check check;
   check.question = question;

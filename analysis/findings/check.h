@@ -145,6 +145,9 @@ struct Check {
   [[nodiscard]] bool has_term(std::string_view name) const;
 };
 
+// Whether an error as large as the tensor itself would have failed. Requires: a check of a size.
+[[nodiscard]] bool is_sharp(const Check& check);
+
 // A check without numbers that holds.
 [[nodiscard]] Check passed(Question question, std::string source);
 // A check that fails for what it is, without numbers.

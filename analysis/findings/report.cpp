@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace ttrace {
 namespace {
@@ -22,8 +23,19 @@ constexpr std::array kOfOrigin = {&Counts::bounds_exact,
 static_assert(kOfStatus.size() == static_cast<std::size_t>(Status::kNotJudged) + 1);
 static_assert(kOfOrigin.size() == static_cast<std::size_t>(BoundOrigin::kAsked) + 1);
 
+// Whether what the model computes there was compared by its size. Integers that it is given say
+// nothing of what it computes.
+bool is_of_forward(const TensorVerdict& tensor) {
+  return (tensor.id.kind == Kind::kInput || tensor.id.kind == Kind::kOutput ||
+          tensor.id.kind == Kind::kLoss) &&
+         (tensor.find(Question::kWhole) != nullptr ||
+          tensor.find(Question::kTolerance) != nullptr ||
+          tensor.find(Question::kDyadic) != nullptr);
+}
+
 void count_status(const TensorVerdict& tensor, Counts& counts) {
   const Status status = tensor.status();
+  counts.judged += is_answered(tensor) ? 1 : 0;
   if (tensor.allowed()) {
     ++(status == Status::kDiverged ? counts.allowed_failed : counts.allowed_missing);
   } else {
@@ -32,13 +44,18 @@ void count_status(const TensorVerdict& tensor, Counts& counts) {
 }
 
 void count_checks(const TensorVerdict& tensor, Counts& counts) {
+  const Check* const operators = tensor.find(Question::kOperator);
   const auto count = [](bool is, std::size_t& number) { number += is ? 1 : 0; };
   const bool operator_wrong = tensor.fails(Question::kOperator) ||
                               tensor.fails(Question::kOperatorPart) ||
                               tensor.fails(Question::kOperatorFactor);
-  count(tensor.find(Question::kOperator) != nullptr, counts.operators);
+  const bool is_bounded =
+      operators != nullptr && std::isfinite(operators->bound) && !tensor.has(Excuse::kNotFinite);
+  count(is_bounded, counts.operators);
+  count(operators != nullptr && !is_bounded, counts.operators_unbounded);
   count(operator_wrong && tensor.status() != Status::kWithin, counts.operators_wrong);
   count(tensor.tier() == Tier::kT3, counts.must_be_equal);
+  count(tensor.has(Excuse::kRounds) && tensor.status() == Status::kNotJudged, counts.rounded);
   count(tensor.find(Question::kTooCoarse) != nullptr, counts.golden);
   count(tensor.fails(Question::kTooAccurate), counts.too_accurate);
   count(tensor.fails(Question::kTooCoarse), counts.too_coarse);
@@ -70,6 +87,28 @@ bool Report::undecided() const {
          std::any_of(tensors.begin(), tensors.end(), [](const TensorVerdict& tensor) {
            return tensor.status() == Status::kBehindFlip;
          });
+}
+
+std::string Report::why_not_judged() const {
+  if (diverged() || partial()) {
+    return "";
+  }
+  if (!other_data.empty()) {
+    return other_data;
+  }
+  if (!undecided()) {
+    if (std::ranges::none_of(tensors, is_answered)) {
+      return "no tensor could be judged";
+    }
+    const auto is_judged_forward = [](const TensorVerdict& tensor) {
+      return is_of_forward(tensor) && is_answered(tensor);
+    };
+    if (std::ranges::any_of(tensors, is_of_forward) &&
+        std::ranges::none_of(tensors, is_judged_forward)) {
+      return "no tensor of the forward could be judged";
+    }
+  }
+  return unmet.empty() ? "" : "what --require asks for was not seen";
 }
 
 std::vector<Root> Report::roots() const {

@@ -11,6 +11,8 @@
 #include "trace/file/code_lines.h"
 #include "trace/file/manifest.h"
 
+#include <ttrace/element_type.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -24,15 +26,7 @@ namespace ttrace {
 struct Side {
   std::string directory;
   Manifest manifest;
-  // The type of most activations, where it is not that of the parameters: "bf16" under autocast.
-  std::string activations = {};
-
-  // "f32", or "parameters f32, activations bf16".
-  [[nodiscard]] std::string precision_text() const {
-    return activations.empty()
-               ? manifest.precision
-               : "parameters " + manifest.precision + ", activations " + activations;
-  }
+  std::optional<ElementType> computes_in = {};  // most activations; nothing: none was recorded
 };
 
 // Allowed tensors are counted as such only.
@@ -50,14 +44,17 @@ struct Counts {
   std::size_t bounds_exact = 0;
   std::size_t bounds_class_default = 0;
   std::size_t bounds_asked = 0;
-  std::size_t operators = 0;  // tensors whose own operators were checked
+  std::size_t operators = 0;            // tensors whose own operators were checked, with a bound
+  std::size_t operators_unbounded = 0;  // those that any error would have passed
   std::size_t operators_wrong = 0;
   std::size_t inherited = 0;  // beyond what noise explains, with operators that are right
   std::size_t golden = 0;     // tensors that were compared with the golden pass
   std::size_t too_accurate = 0;
   std::size_t too_coarse = 0;
   std::size_t must_be_equal = 0;  // with dyadic inputs
-  std::size_t not_judged = 0;     // the same
+  std::size_t rounded = 0;        // not judged there, because the reference rounds
+  std::size_t judged = 0;         // tensors whose status says how they stand to their bounds
+  std::size_t not_judged = 0;
 };
 
 // Inputs of modules that are, in the reference, what another module returned; see edge_check.h.
@@ -126,6 +123,9 @@ struct Report {
   std::vector<std::string> inferred;   // where tensors lie of which nobody said it, by class
   std::vector<std::string> notes;      // what the programs themselves noted, by side, rank and step
   std::vector<UnseenPart> not_seen;    // what the verdict does not cover
+  std::vector<std::string> unmet;      // what --require asks for and nobody saw
+  std::string other_data;              // why nothing can be judged; empty: the data are the same
+  std::size_t not_finite = 0;          // tensors that are NaN or Inf throughout on both sides
   std::vector<TensorVerdict> tensors;  // all selected, in the reference's execution order
   std::size_t left_out = 0;            // by the selection
   std::vector<std::string> warnings;   // options that applied to nothing
@@ -149,6 +149,9 @@ struct Report {
     return !reference.manifest.forced_routing.empty();
   }
   [[nodiscard]] bool partial() const { return !lacking.empty(); }
+  // Why a run in which nothing diverged was not judged: its data, none of its tensors or none of
+  // its forward, or what the user requires. Empty where it was.
+  [[nodiscard]] std::string why_not_judged() const;
   // Nothing diverged, but a tensor differs behind a flip, so the verdict is unknown.
   [[nodiscard]] bool undecided() const;
   [[nodiscard]] Counts counts() const;

@@ -35,10 +35,10 @@ const StatusRow& row_of(Status status) {
 struct ExcuseRow {
   Excuse excuse;
   std::string_view name;
-  std::optional<Status> status;  // of the tensor that has it
-  bool of_failure;               // the status needs a failed check; else it needs that none failed
-  bool silences;                 // what failed is not worth a word
-  bool permits;                  // what failed stays wrong, but is no finding
+  std::optional<Status> status;    // of the tensor that has it
+  std::optional<bool> of_failure;  // the status needs that a check failed, or that none did
+  bool silences;                   // what failed is not worth a word
+  bool permits;                    // what failed stays wrong, but is no finding
 };
 
 constexpr auto kExcuses = std::to_array<ExcuseRow>({
@@ -48,6 +48,9 @@ constexpr auto kExcuses = std::to_array<ExcuseRow>({
     {Excuse::kReplaced, "replaced_input", Status::kNotJudged, true, true, false},
     {Excuse::kOneSided, "one_sided", Status::kNotJudged, true, true, false},
     {Excuse::kUnaligned, "unaligned_samples", Status::kNotJudged, false, false, false},
+    {Excuse::kOtherData, "other_data", Status::kNotJudged, std::nullopt, true, false},
+    {Excuse::kNotFinite, "not_finite", Status::kNotJudged, false, false, false},
+    {Excuse::kNoBound, "no_bound", Status::kNotJudged, false, false, false},
     {Excuse::kHarmlessScale, "harmless_scale", Status::kWithin, true, true, false},
     {Excuse::kBehindFlip, "behind_flip", Status::kBehindFlip, true, false, false},
     {Excuse::kRandom, "random", Status::kNotJudged, true, false, false},
@@ -168,7 +171,7 @@ Status TensorVerdict::status() const {
   const Check* const failure = deciding();
   for (const Excused& excused : excuses) {
     const ExcuseRow& row = row_of(excused.excuse);
-    if (row.status && row.of_failure == (failure != nullptr)) {
+    if (row.status && row.of_failure.value_or(failure != nullptr) == (failure != nullptr)) {
       return *row.status;
     }
   }
@@ -293,6 +296,10 @@ double TensorVerdict::ratio() const {
     return 0.0;
   }
   return bound() == 0.0 ? std::numeric_limits<double>::infinity() : comparison->error / bound();
+}
+
+bool is_answered(const TensorVerdict& tensor) {
+  return is_judged(tensor.status()) && !(tensor.allowed() && tensor.status() != Status::kDiverged);
 }
 
 bool is_weak(const Check& operators) {

@@ -46,6 +46,9 @@ enum class Excuse : std::uint8_t {
   kOneSided,     // a gradient of what is an alias, or needs no gradient, on the other side; a state
                  // or a buffer that the other program does not keep
   kUnaligned,    // nothing says which of the candidate's samples are in it
+  kOtherData,    // the programs read other data, and the reference does not repeat its own
+  kNotFinite,    // no element is finite on both sides
+  kNoBound,      // round-off explains an error as large as the tensor itself
   kHarmlessScale,  // another scale of an FP8 operand, by a power of two that changes no code
   kBehindFlip,     // tokens before it go to other experts
   kRandom,         // random numbers before it could not be followed
@@ -75,6 +78,8 @@ struct Comparison {
   std::vector<std::int64_t> max_index;  // its logical index; empty for scalars and equal tensors
   std::int64_t different = 0;           // elements that are not equal
   std::int64_t elements = 0;
+  std::int64_t nonfinite = 0;  // NaN or Inf in the reference: not compared
+  std::int64_t nan = 0;        // of them, those that are NaN on both sides
   // Tokens that chose the same experts in another order, where the tensor has one value per choice:
   // c is in the reference's order.
   std::int64_t reordered = 0;
@@ -146,6 +151,9 @@ struct TensorVerdict {
   [[nodiscard]] bool counts_as_failure(const Check& check) const;
   [[nodiscard]] bool is_answered_by_copy(const Check& check) const;
 };
+
+// Whether the tensor was judged, and not only let be missing.
+[[nodiscard]] bool is_answered(const TensorVerdict& tensor);
 
 // Whether the reference's own operators are more than 1 % off in their precision, because a kernel
 // reduces in it: smaller errors of the candidate go unseen. `operators` is a check kOperator.

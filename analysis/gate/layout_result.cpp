@@ -88,6 +88,12 @@ void read_report(const std::string& folder, LayoutResult& result) {
     for (const Json& sentence : report.at("lacking")) {
       result.problems.push_back(sentence);
     }
+    if (text_of(report, "verdict") == "not_judged") {
+      result.problems.push_back(text_of(report, "headline"));
+    }
+    for (const Json& sentence : report.at("unmet")) {
+      result.problems.push_back(sentence);
+    }
     for (const Json& part : report.at("not_seen")) {
       result.not_seen.push_back(fmt::format(
           "{} ({}): {}", text_of(part, "kind"), text_of(part, "side"), text_of(part, "sentence")));

@@ -71,19 +71,21 @@ void write_counts(std::ostream& out, const Report& report) {
   write_count(out, counts.allowed_missing, "allowed missing");
   write_count(out, counts.incomplete, "incomplete");
   write_count(out, counts.behind_flip, "behind a flip of experts");
+  write_count(out, counts.not_judged - counts.rounded, "not judged");
   write_count(out, report.left_out, "left out by selection");
   if (report.has_residuals) {
     out << fmt::format("; operators: {} checked on their own, {} wrong, {} inherited",
                        counts.operators,
                        counts.operators_wrong,
                        counts.inherited);
+    write_count(out, counts.operators_unbounded, "without a bound");
   }
   if (report.is_dyadic) {
     out << fmt::format(
         "; dyadic inputs: {} must be equal, {} are not judged, because the reference itself rounds "
         "there",
         counts.must_be_equal,
-        counts.not_judged);
+        counts.rounded);
   }
   if (report.has_golden) {
     out << fmt::format("; golden: {} compared with FP64, {} too accurate, {} too coarse",

@@ -1,6 +1,7 @@
 #include "analysis/reports/explain.h"
 
 #include "analysis/findings/wording.h"
+#include "analysis/reports/finding_text.h"
 
 #include <fmt/core.h>
 
@@ -376,8 +377,7 @@ std::string sentence_of(const Explanation& explanation, const Report& report) {
     case Status::kBehindFlip:
       return "not judged: " + explanation.tensor.cause();
     case Status::kNotJudged:
-      return "not judged: with dyadic inputs, only tensors that the reference computes without a "
-             "rounding are judged";
+      return fmt::format("not judged: {}", why_not_judged(explanation.tensor));
     default:
       return finding_sentence(explanation, report);
   }

@@ -1,10 +1,12 @@
 #include "analysis/reports/finding_text.h"
 
 #include "analysis/findings/wording.h"
+#include "trace/base/precision.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <ostream>
 #include <string_view>
@@ -79,6 +81,44 @@ void write_golden(std::ostream& out, const Check& golden) {
       short_number(golden.term("candidate_error")),
       short_number(golden.term("reference_error")),
       short_number(golden.term("rho")));
+}
+
+struct Unjudged {
+  Excuse excuse;
+  std::string_view sentence;
+};
+
+constexpr std::array kUnjudged = {
+    Unjudged{Excuse::kOtherData,
+             "the programs read other data, and the reference does not repeat its own"},
+    Unjudged{Excuse::kRounds, "the reference itself rounds here"},
+    Unjudged{Excuse::kReplaced, "its values were replaced, and no record shows what it should be"},
+    Unjudged{Excuse::kOneSided, "on the other side it belongs to an alias, or nothing needs it"},
+    Unjudged{Excuse::kNotFinite, "no element is finite on both sides"},
+    Unjudged{Excuse::kNoBound, "round-off explains an error as large as the tensor itself"},
+};
+
+// Empty where all were finite, or only single elements were not.
+std::string not_finite_text(const Report& report) {
+  return report.not_finite == 0
+             ? ""
+             : fmt::format("; {} of {} {} not finite on both sides and {} not compared",
+                           report.not_finite,
+                           counted(report.tensors.size(), "tensor"),
+                           report.not_finite == 1 ? "is" : "are",
+                           report.not_finite == 1 ? "was" : "were");
+}
+
+// How much of what was recorded the verdict rests on.
+std::string share_text(const Report& report) {
+  const Counts counts = report.counts();
+  const std::size_t operators = counts.operators + counts.operators_unbounded;
+  std::string text =
+      fmt::format("{} of {} judged", counts.judged, counted(counts.tensors, "tensor"));
+  if (operators > 0) {
+    text += fmt::format(", {} of {}", counts.operators, counted(operators, "operator"));
+  }
+  return text + not_finite_text(report);
 }
 
 }  // namespace
@@ -184,20 +224,40 @@ void write_finding(std::ostream& out,
   }
 }
 
-std::string headline(const Report& report) {
-  const std::string_view reserved = reservation(report);
-  return report.partial()    ? fmt::format("PARTIAL: {}; {}",
-                                        report.diverged() ? "DIVERGED" : "within bound so far",
-                                        reserved)
-         : report.diverged() ? "DIVERGED"
-         : reserved.empty()  ? "WITHIN BOUND"
-                             : fmt::format("UNDECIDED: {}", reserved);
+std::string precision_text(const Side& side) {
+  const Precision* const declared = find_precision(side.manifest.precision);
+  return declared == nullptr || !side.computes_in || *side.computes_in == declared->stored
+             ? side.manifest.precision
+             : fmt::format("parameters {}, activations {}",
+                           name_of(declared->stored),
+                           name_of(*side.computes_in));
 }
 
-std::string_view reservation(const Report& report) {
-  return report.partial()     ? "the verdict covers only what was written before the interruption"
+std::string headline(const Report& report) {
+  const std::string reserved = reservation(report);
+  return report.partial()                   ? fmt::format("PARTIAL: {}; {}",
+                                        report.diverged() ? "DIVERGED" : "within bound so far",
+                                        reserved)
+         : report.diverged()                ? "DIVERGED"
+         : !report.why_not_judged().empty() ? "NOT JUDGED: " + reserved
+         : !reserved.empty()                ? "UNDECIDED: " + reserved
+                                            : "WITHIN BOUND: " + share_text(report);
+}
+
+std::string reservation(const Report& report) {
+  if (report.partial()) {
+    return "the verdict covers only what was written before the interruption";
+  }
+  const std::string why = report.why_not_judged();
+  return !why.empty()         ? why + not_finite_text(report)
          : report.undecided() ? "all differences depend on tokens that go to other experts"
                               : "";
+}
+
+std::string_view why_not_judged(const TensorVerdict& tensor) {
+  const auto* const found = std::ranges::find_if(
+      kUnjudged, [&](const Unjudged& reason) { return tensor.has(reason.excuse); });
+  return found == kUnjudged.end() ? "something else answers for it" : found->sentence;
 }
 
 std::string finding_line(const Report& report, std::size_t index) {

@@ -45,11 +45,17 @@ void write_causes(std::ostream& out,
                   const char* indent,
                   const TensorVerdict& tensor);
 
-// The verdict in a few words, in capitals.
+// "bf16", or "parameters f32, activations bf16".
+[[nodiscard]] std::string precision_text(const Side& side);
+
+// The verdict in a few words, in capitals, and how much was judged.
 [[nodiscard]] std::string headline(const Report& report);
 
 // Why the verdict does not cover everything; empty where it does.
-[[nodiscard]] std::string_view reservation(const Report& report);
+[[nodiscard]] std::string reservation(const Report& report);
+
+// Why a tensor is not judged. Requires: Status::kNotJudged.
+[[nodiscard]] std::string_view why_not_judged(const TensorVerdict& tensor);
 
 // One line for the finding report.tensors[tensor]: the beginning of what the deciding check says,
 // the numbers, the ranks, and the name of its probable cause.

@@ -63,8 +63,8 @@ Json columns_json(const Report& report, Json& page) {
     columns["status"].push_back(statuses(name_of(tensor.status())));
     columns["symptom"].push_back(symptoms(name_of(tensor.symptom())));
     columns["finding"].push_back(tensor.is_finding() ? 1 : 0);
-    columns["share"].push_back(is_judged(tensor.status()) ? page_number(tensor.largest_share())
-                                                          : Json());
+    const bool has_share = is_judged(tensor.status()) && !tensor.allowed();
+    columns["share"].push_back(has_share ? page_number(tensor.largest_share()) : Json());
     columns["error"].push_back(compared != nullptr ? page_number(compared->error) : Json());
     columns["norm"].push_back(compared != nullptr ? page_number(compared->reference_norm) : Json());
     columns["bound"].push_back(compared != nullptr ? page_number(tensor.bound()) : Json());

@@ -17,6 +17,7 @@ Json side_json(const Side& side) {
           {"world_size", manifest.world_size},
           {"steps", manifest.steps},
           {"precision", manifest.precision},
+          {"computes_in", precision_text(side)},
           {"layout", Json(manifest.layout)},
           {"model", Json(manifest.model)},
           {"data", Json(manifest.data)},
@@ -27,6 +28,7 @@ Json side_json(const Side& side) {
 Json counts_json(const Report& report) {
   const Counts counts = report.counts();
   return {{"tensors", counts.tensors},
+          {"judged", counts.judged},
           {"within_bound", counts.within_bound},
           {"out_of_bound", counts.out_of_bound},
           {"missing_in_candidate", counts.missing_in_candidate},
@@ -42,6 +44,7 @@ Json counts_json(const Report& report) {
           {"bounds_class_default", counts.bounds_class_default},
           {"bounds_asked", counts.bounds_asked},
           {"operators", counts.operators},
+          {"operators_unbounded", counts.operators_unbounded},
           {"operators_wrong", counts.operators_wrong},
           {"inherited", counts.inherited},
           {"golden", counts.golden},
@@ -269,7 +272,10 @@ const char* verdict_word(const Report& report) {
   if (report.diverged()) {
     return "diverged";
   }
-  return report.partial() ? "incomplete" : report.undecided() ? "undecided" : "clean";
+  return report.partial()                   ? "incomplete"
+         : !report.why_not_judged().empty() ? "not_judged"
+         : report.undecided()               ? "undecided"
+                                            : "clean";
 }
 
 }  // namespace
@@ -302,6 +308,7 @@ Json check_json(const Check& check) {
 Json header_json(const Report& report) {
   return {{"schema", 1},
           {"verdict", verdict_word(report)},
+          {"headline", headline(report)},
           {"first_divergence", first_divergence_json(report)},
           {"close_look", close_look_json(report)},
           {"zoom", zoom_json(report.zoom)},
@@ -321,6 +328,7 @@ Json header_json(const Report& report) {
           {"unmatched", list_json(report.unmatched, unmatched_json)},
           {"inferred_placements", report.inferred},
           {"notes", report.notes},
+          {"unmet", report.unmet},
           {"not_seen", list_json(report.not_seen, not_seen_json)}};
 }
 

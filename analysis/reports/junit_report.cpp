@@ -4,6 +4,8 @@
 #include "analysis/reports/tensor_json.h"
 #include "trace/base/state_path.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 #include <pugixml.hpp>
@@ -126,9 +128,7 @@ std::string reason_to_skip(const TensorVerdict& tensor) {
     case Status::kIncomplete:
       return "not judged: the step was interrupted before it was complete";
     case Status::kNotJudged:
-      return tensor.has(Excuse::kOneSided)
-                 ? "not judged: on the other side it belongs to an alias, or nothing needs it"
-                 : "not judged: the reference itself rounds here";
+      return fmt::format("not judged: {}", why_not_judged(tensor));
     default:
       return "";
   }
@@ -196,7 +196,7 @@ void write_properties(pugi::xml_node suite, const Report& report) {
 
 // Green must be a promise about the whole, as exit code 0 is.
 Tally write_reservation(pugi::xml_node root, const Report& report, const std::string& label) {
-  const std::string_view reserved = reservation(report);
+  const std::string reserved = reservation(report);
   if (reserved.empty()) {
     return {};
   }
@@ -206,11 +206,17 @@ Tally write_reservation(pugi::xml_node root, const Report& report, const std::st
   set(node, tally);
   pugi::xml_node error =
       append_test(node, labelled(label, "whole trace is judged"), "ttrace").append_child("error");
-  set(error, "type", report.partial() ? "partial" : "undecided");
-  set(error, "message", std::string(reserved));
+  set(error,
+      "type",
+      report.partial()                  ? "partial"
+      : report.why_not_judged().empty() ? "undecided"
+                                        : "not_judged");
+  set(error, "message", reserved);
   std::string body;
-  for (const std::string& sentence : report.lacking) {
-    body += sentence + '\n';
+  for (const std::vector<std::string>* sentences : {&report.lacking, &report.unmet}) {
+    for (const std::string& sentence : *sentences) {
+      body += sentence + '\n';
+    }
   }
   error.text().set(valid(body).c_str());
   return tally;

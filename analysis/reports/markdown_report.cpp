@@ -26,7 +26,7 @@ void write_run(std::ostream& out, std::string_view name, const Side& side) {
                      name,
                      markdown_text(side.directory),
                      counted(side.manifest.world_size, "rank"),
-                     side.precision_text());
+                     precision_text(side));
 }
 
 void write_item(std::ostream& out, std::string_view name, std::string_view text) {
@@ -114,6 +114,9 @@ void write_findings(std::ostream& out, const Report& report, std::size_t max_row
 }
 
 void write_not_seen(std::ostream& out, const Report& report, std::size_t max_rows) {
+  for (const std::string& sentence : report.unmet) {
+    write_item(out, "Required", sentence);
+  }
   const std::vector<std::string> lines = lines_of(report.not_seen);
   for (std::size_t i = 0; i < std::min(lines.size(), max_rows); ++i) {
     write_item(out, "Not seen", lines[i]);
@@ -121,7 +124,7 @@ void write_not_seen(std::ostream& out, const Report& report, std::size_t max_row
   if (lines.size() > max_rows) {
     out << fmt::format("- ... and {} more\n", lines.size() - max_rows);
   }
-  out << (lines.empty() ? "" : "\n");
+  out << (lines.empty() && report.unmet.empty() ? "" : "\n");
 }
 
 void write_details(std::ostream& out, const Report& report) {

@@ -170,7 +170,7 @@ Json result_json(const Report& report, std::size_t index) {
 
 // A notification where the verdict covers only a part: green must be a promise about the whole.
 Json invocation_json(const Report& report) {
-  const std::string_view reserved = reservation(report);
+  const std::string reserved = reservation(report);
   Json json = {{"executionSuccessful", reserved.empty()}};
   if (!reserved.empty()) {
     json["toolExecutionNotifications"].push_back(

@@ -35,7 +35,7 @@ void write_side(std::ostream& out, const char* name, const Side& side) {
                                                     : "imported from " + manifest.imported_from,
                      counted(manifest.world_size, "rank"),
                      layout_text(manifest.layout),
-                     side.precision_text());
+                     precision_text(side));
 }
 
 constexpr std::string_view kPlain = "\033[0m";
@@ -53,9 +53,9 @@ std::string id_text(const TensorVerdict& tensor, bool color) {
 void write_verdict_line(std::ostream& out, const Report& report, bool color) {
   std::string word = headline(report);
   if (color) {
-    const std::string_view ink = report.diverged()                        ? kBoldRed
-                                 : report.partial() || report.undecided() ? kBoldYellow
-                                                                          : kBoldGreen;
+    const std::string_view ink = report.diverged()             ? kBoldRed
+                                 : reservation(report).empty() ? kBoldGreen
+                                                               : kBoldYellow;
     word = fmt::format("{}{}{}", ink, word, kPlain);
   }
   out << word << '\n';
@@ -248,6 +248,7 @@ void write_text(std::ostream& out, const Report& report, const TextOptions& opti
   write_routing(out, report);
   write_list(out, "incomplete, because a step was interrupted", report.lacking, options.max_rows);
   write_list(out, "placements inferred from values", report.inferred, options.max_rows);
+  write_list(out, "required, but not seen", report.unmet, options.max_rows);
   write_list(out, "not seen", lines_of(report.not_seen), options.max_rows);
   write_list(out, "notes", report.notes, options.max_rows);
   out << '\n';

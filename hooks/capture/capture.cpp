@@ -97,6 +97,8 @@ void Capture::begin_step(std::int64_t step,
     reduced_ = false;
     draws_ = 0;
     generators_.emplace(devices_of(parameters_), c10::ArrayRef<at::Generator>());
+    updated_ = false;
+    has_gradients_ = false;
     if (noise_) {
       noise_->set_casts_round(true);
     }
@@ -170,6 +172,7 @@ void Capture::code(CodeRole role, const std::string& path, const std::string& te
 
 void Capture::parameters_updated(const std::vector<OptimizerEntry>& entries) {
   contain([&] {
+    updated_ = true;
     for (const OptimizerEntry& entry : entries) {
       record_updated(entry);
     }
@@ -270,6 +273,7 @@ void Capture::end_step() {
     settle_gradients();
     record_trail();
     look_for_unseen_draws();
+    state_unseen_updates();
   });
   const std::lock_guard lock(mutex_);
   recorder_.end_step();
@@ -284,6 +288,17 @@ void Capture::end_step() {
   replacement_.end_step();
   collectives_.clear();
   being_gathered_.clear();
+}
+
+void Capture::state_unseen_updates() {
+  if (!has_gradients_ || (reduced_ && updated_)) {
+    return;
+  }
+  recorder_.not_seen(
+      {NotSeenKind::kUpdates,
+       reduced_ ? "the updated parameters were not given: the optimizer's update was not compared"
+                : "no optimizer is attached, or none made a step: reduced gradients and updates "
+                  "were not compared"});
 }
 
 // --- micro-batches -----------------------------------------------------------------------------

@@ -274,6 +274,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
   [[nodiscard]] std::optional<std::vector<std::byte>> replaced(const GradientSlot& slot,
                                                                const TensorCopy& own);
   void settle_gradients();
+  // States what a step with a backward gave nobody to compare.
+  void state_unseen_updates();
 
   // Returns nothing if no record can hold it: integers and codes, outside of micro-batches.
   [[nodiscard]] std::optional<OpenSum> open_sum(const DispatchedSum& sum) const;
@@ -323,7 +325,9 @@ class Capture : public std::enable_shared_from_this<Capture> {
   Microbatches microbatches_;
   OperatorTrail trail_;  // in zoom passes
   std::int64_t step_ = 0;
-  bool reduced_ = false;  // gradients_reduced() was called: the optimizer's phase
+  bool reduced_ = false;        // gradients_reduced() was called: the optimizer's phase
+  bool updated_ = false;        // parameters_updated() was called
+  bool has_gradients_ = false;  // backward ran within a micro-batch
   std::map<std::string, std::int64_t> collectives_;  // begun in this step, by group
   std::map<std::string, int> summed_gradients_;  // ranks, by parameter: Scope::summed_gradient()
   std::set<std::string> being_gathered_;         // parameters that are not recorded yet

@@ -92,6 +92,7 @@ at::Tensor Capture::gradient_arrived(const GradientSlotPtr& slot,
   if (!arrived.defined() || reduced_ || !GradientWaits::is_awaited(*slot, step_)) {
     return {};
   }
+  has_gradients_ = true;
   if (in_backward()) {  // parameters' gradients and recomputed forwards follow in this task
     microbatches_.bind(torch::autograd::get_current_graph_task_id(), slot->microbatch);
   }
@@ -154,6 +155,7 @@ at::Tensor Capture::parameter_gradient_arrived(int index, const at::Tensor& grad
   if (!gradient.defined() || reduced_ || microbatch == nullptr) {
     return {};
   }
+  has_gradients_ = true;
   const std::string& path = parameters_.all()[static_cast<std::size_t>(index)].path;
   const TensorId id = recorder_.next_id({Kind::kParamGrad, path}, microbatch.get());
   if (const auto summed = summed_gradients_.find(path); summed != summed_gradients_.end()) {

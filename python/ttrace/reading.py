@@ -272,7 +272,7 @@ class Report(Mapping[str, Verdict]):
 
     @property
     def verdict(self) -> str:
-        """clean, diverged, undecided, or incomplete."""
+        """clean, diverged, undecided, incomplete, or not_judged."""
         return self.json["verdict"]
 
     @property

@@ -59,7 +59,7 @@ TEST_F(MarkdownReport, LeavesOutMoreRowsThanWereAskedFor) {
 TEST_F(MarkdownReport, OfACleanRunSaysWhatWasCompared) {
   add("s0/m0/output/a/0");
   const std::string text = markdown();
-  EXPECT_THAT(text, StartsWith("## TTrace: WITHIN BOUND\n\n<details>"));
+  EXPECT_THAT(text, StartsWith("## TTrace: WITHIN BOUND: 1 of 1 tensor judged\n\n<details>"));
   EXPECT_THAT(text, HasSubstr("\n- 1 tensor: 1 within bound"));
 }
 

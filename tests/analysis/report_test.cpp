@@ -81,7 +81,7 @@ TEST_F(ReportTest, TextOfACleanRun) {
   EXPECT_EQ(text(run()), R"(reference: runs/reference (reference pass, 1 rank, one device, f32)
 candidate: runs/candidate (candidate pass, 2 ranks, tp 2, f32)
 
-WITHIN BOUND
+WITHIN BOUND: 5 of 5 tensors judged
 closest to its bound: s0/m0/output/b/0, error 0.00135, bound 0.0156 (0.0863 of it)
 
 limits are shipped defaults, not calibrated for this program

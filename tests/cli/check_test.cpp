@@ -160,7 +160,8 @@ TEST_F(OnATerminal, TheVerdictIsRedOrGreenAndIdsAreBold) {
   }
   std::filesystem::remove_all(folder_ / "run");
   ASSERT_EQ(ttrace(check(trainer(), trainer())).exit_code, 0);
-  EXPECT_THAT(diff({{"TERM", "xterm"}}), HasSubstr("\x1b[1;32mWITHIN BOUND\x1b[0m"));
+  EXPECT_THAT(diff({{"TERM", "xterm"}}),
+              HasSubstr("\x1b[1;32mWITHIN BOUND: 4 of 4 tensors judged"));
 }
 
 TEST_F(OnATerminal, ThereAreNoColorsWhereTheUserOrTheTerminalWantsNone) {

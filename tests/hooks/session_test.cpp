@@ -11,6 +11,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <sstream>
 #include <vector>
@@ -107,8 +108,7 @@ std::vector<at::Tensor> train(Session& session, Model& model) {
 // within the first and after it.
 TEST(Session, StatesWhatNobodyLooksAtInTheStepsThatItConcerns) {
   const TemporaryDirectory directory;
-  const PassEnvironment environment(
-      with(reference_pass(directory.path()), {{"TTRACE_STEPS", "0:2"}}));
+  const PassEnvironment environment(with(reference_pass(directory.path()), "TTRACE_STEPS", "0:2"));
   {
     Model model;
     auto session = Session::from_environment();
@@ -131,6 +131,48 @@ TEST(Session, StatesWhatNobodyLooksAtInTheStepsThatItConcerns) {
   EXPECT_THAT(stated(0),
               ElementsAre(always, NotSeen{NotSeenKind::kRandom, "noise of the first step"}));
   EXPECT_THAT(stated(1), ElementsAre(always, NotSeen{NotSeenKind::kState, "the counter"}));
+}
+
+// What rank 0 stated of a step that runs backward, or not, and gives what `give` gives.
+std::vector<NotSeen> stated_after(bool backward,
+                                  const std::function<void(Step&, const Model&)>& give) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(reference_pass(directory.path()));
+  {
+    Model model;
+    auto session = Session::from_environment();
+    session.attach(model, Layout(), Annotations());
+    auto step = session.step(0);
+    {
+      auto microbatch = step.microbatch(0);
+      const at::Tensor loss = model.forward(at::arange(12).view({3, 4})).pow(2).mean();
+      if (backward) {
+        loss.backward();
+      }
+    }
+    give(step, model);
+  }
+  return RankFile(step_file(directory.path(), 0, 0)).not_seen();
+}
+
+// Symptom: gradients that were never averaged passed without a word in a program that gave no
+// reduced gradients.
+TEST(Session, StatesThatNobodyComparesUpdates) {
+  const auto nothing = [](Step& /*step*/, const Model& /*model*/) {};
+  const auto gradients = [](Step& step, const Model& model) {
+    step.gradients_reduced({{"fc1.bias", model.fc1->bias.grad()}});
+  };
+  const auto all = [&](Step& step, const Model& model) {
+    gradients(step, model);
+    step.parameters_updated({{"fc1.bias", model.fc1->bias, {}, {}, {}}});
+  };
+  ASSERT_EQ(stated_after(true, nothing).size(), 1U);
+  EXPECT_EQ(stated_after(true, nothing)[0].kind, NotSeenKind::kUpdates);
+  EXPECT_THAT(stated_after(true, nothing)[0].sentence, HasSubstr("no optimizer is attached"));
+  ASSERT_EQ(stated_after(true, gradients).size(), 1U);
+  EXPECT_THAT(stated_after(true, gradients)[0].sentence, HasSubstr("the optimizer's update"));
+  EXPECT_TRUE(stated_after(true, all).empty());
+  EXPECT_TRUE(stated_after(false, nothing).empty());
 }
 
 TEST(Session, WithoutVariablesThereIsNoThreadNoFileAndNoCallback) {

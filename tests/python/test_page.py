@@ -82,7 +82,7 @@ def count(page) -> int:
 
 def test_the_top_names_verdict_and_first_divergence(page, report):
     first = report["first_divergence"]
-    assert page.find_element(By.TAG_NAME, "h1").text == "TTrace: Diverged"
+    assert page.find_element(By.TAG_NAME, "h1").text == "TTrace: DIVERGED"
     assert page.find_element(By.ID, "first-id").text == first["id"]
     facts = page.find_element(By.ID, "first-facts").text
     assert first["source"] in facts and first["where_to_look"] in facts

@@ -3,6 +3,7 @@
 #include "analysis/align/machine.h"
 #include "analysis/checks/draw_check.h"
 #include "analysis/checks/routing_check.h"
+#include "analysis/checks/unjudged.h"
 #include "analysis/cli/commands/pass_plan.h"
 #include "analysis/cli/commands/remembered_command.h"
 #include "analysis/cli/options/warn.h"
@@ -87,6 +88,12 @@ void run_dry(const CheckOptions& options, const RunDirectory& run, Course& cours
   std::filesystem::remove_all(pass.trace);
 }
 
+// Whether only a second run without noise shows if noise, or the program itself, moved so much.
+bool needs_self_check(const CheckOptions& options, const ReferenceRun& run) {
+  return options.self_check == SelfCheck::kWhereNeeded && !is_self_checked(options, run) &&
+         noise_exceeds_tensors(Trace::open(run.folder));
+}
+
 void run_reference(const CheckOptions& options,
                    const RunDirectory& run,
                    const ReferenceRun& to,
@@ -114,6 +121,10 @@ void run_repetitions(const CheckOptions& options,
     if (!std::filesystem::exists(noise_file(of.folder, seed))) {
       course.noise += follow(noise_pass(options, run, of, seed), options.limits, course);
     }
+  }
+  if (needs_self_check(options, of) && !read_self_check(of.folder)) {
+    ++course.passes;
+    course.self_check += follow(self_check_pass(options, run, of), options.limits, course);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "analysis/cli/commands/commands.h"
 #include "analysis/cli/commands/gate_checks.h"
 #include "analysis/cli/options/command_line.h"
+#include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/trace_argument.h"
 #include "analysis/cli/run/helper_program.h"
 #include "analysis/cli/run/interrupt.h"
@@ -36,6 +37,7 @@ struct GateArguments {
   std::set<std::string> only = {};  // layouts; empty: all
   std::size_t at_a_time = 0;        // 0: not asked
   bool renew = false;
+  std::vector<std::string> required = {};  // by all layouts, see --require of check
 };
 
 po::options_description gate_options() {
@@ -53,6 +55,7 @@ po::options_description gate_options() {
       "number of layouts that may be checked at the same time, if the memory holds them; the "
       "default is half of the cores, and 1 where the reference ran on an accelerator, whose memory "
       "is not measured");
+  add_require_option(named);
   add_help_option(named);
   return named;
 }
@@ -65,7 +68,8 @@ GateArguments read_arguments(const po::variables_map& values) {
       fmt::format("gate takes one file, but {} were given: ttrace gate FILE", words.size()));
   GateArguments arguments{.file = words.front(),
                           .output = text_of(values, "output").value_or(""),
-                          .renew = values.count("renew") != 0};
+                          .renew = values.count("renew") != 0,
+                          .required = words_to_require(values)};
   if (values.count("only") != 0) {
     const auto& names = values["only"].as<std::vector<std::string>>();
     arguments.only = {names.begin(), names.end()};
@@ -330,7 +334,14 @@ class Gate {
 
 int run_gate(const po::variables_map& values) {
   const GateArguments arguments = read_arguments(values);
-  const GateFile file = load_gate_file(arguments.file);
+  GateFile file = load_gate_file(arguments.file);
+  for (GateLayout& layout : file.layouts) {
+    std::vector<std::string>& required = layout.options["require"];
+    required.insert(required.end(), arguments.required.begin(), arguments.required.end());
+    if (required.empty()) {
+      layout.options.erase("require");  // an option without values is a switch
+    }
+  }
   require_valid_options(file);
   require_current(file);
   require_known(file, arguments.only);
@@ -362,13 +373,15 @@ Manual gate_manual() {
       .exit_codes = {{"0", "all layouts are within bound"},
                      {"1", "a layout diverges"},
                      {"2",
-                      "no layout diverges, but one could not be compared, a reference is stale, a "
+                      "no layout diverges, but one could not be compared or judged, something "
+                      "required was not seen, a reference is stale, a "
                       "permission has expired or "
                       "is not needed, or an option matches nothing"},
                      {"128+n", "signal n ended the gate (Ctrl-C: 130)"}},
       .examples = {
           {"ttrace gate gate.yaml -o out", "check all layouts"},
           {"ttrace gate gate.yaml --only tp2-dp2", "check one of them"},
+          {"ttrace gate gate.yaml --require updates,start", "fail where these were not compared"},
           {"ttrace gate gate.yaml --renew", "make the references again, then check all layouts"}}};
 }
 

@@ -218,7 +218,7 @@ int exit_code(const Report& report) {
   if (report.diverged()) {
     return 1;
   }
-  return report.partial() || report.undecided() ? 2 : 0;
+  return report.partial() || report.undecided() || !report.why_not_judged().empty() ? 2 : 0;
 }
 
 }  // namespace ttrace::cli

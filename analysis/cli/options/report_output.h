@@ -54,7 +54,8 @@ void require_writable(const ReportOptions& options);
 void write_report(const Report& report, const ReportOptions& options);
 
 // 0 within bounds, 1 divergence, 2 where only a part could be compared, or judged (behind a flip of
-// experts), and that is within bounds: 0 is a promise about the whole.
+// experts), and that is within bounds, where nothing could be judged, or where something was not
+// seen that the user requires: 0 is a promise.
 [[nodiscard]] int exit_code(const Report& report);
 
 }  // namespace ttrace::cli

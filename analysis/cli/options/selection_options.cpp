@@ -10,6 +10,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <set>
 #include <string>
 #include <string_view>
@@ -47,6 +49,32 @@ Kind parse_kind_option(std::string_view word) {
                fmt::format("--kinds names '{}', which is not a kind of tensor; the nearest is '{}'",
                            word,
                            nearest(word, known)));
+}
+
+// What one word of --require asks for.
+void require_word(std::string_view word, Required& required) {
+  constexpr std::string_view kAll = "all";
+  Texts known(kNotSeenKinds.begin(), kNotSeenKinds.end());
+  known.emplace_back(kAll);
+  for (std::size_t i = 0; i < kNotSeenKinds.size(); ++i) {
+    if (word == kNotSeenKinds[i] || word == kAll) {
+      required.kinds.insert(static_cast<NotSeenKind>(i));
+    }
+  }
+  for (const KindTraits& traits : kKindTraits) {
+    if (traits.name == word) {
+      required.tensors.insert(traits.kind);
+      return;
+    }
+    known.emplace_back(traits.name);
+  }
+  TTRACE_CHECK(
+      std::ranges::find(known, word) != known.end(),
+      UsageError,
+      fmt::format("--require names '{}', which is neither a kind of tensor nor of what may "
+                  "be left out; the nearest is '{}'",
+                  word,
+                  nearest(std::string(word), known)));
 }
 
 void add_ranks(const std::string& option, std::string_view word, std::set<int>& ranks) {
@@ -132,6 +160,28 @@ void add_judging_options(po::options_description& named) {
       "calibration",
       text_option("FILE"),
       "limits for this program, from `ttrace calibrate`, instead of the shipped ones");
+  add_require_option(named);
+}
+
+void add_require_option(po::options_description& named) {
+  named.add_options()(
+      "require",
+      po::value<Texts>()->value_name("KINDS"),
+      "fail with exit code 2 if something of these kinds was not seen: updates, state, start, "
+      "random, parallel, later, values, samples, gradients, or all; or if no tensor of a kind such "
+      "as main_grad was judged. Separate several with commas; repeatable");
+}
+
+std::vector<std::string> words_to_require(const po::variables_map& values) {
+  Texts words;
+  Required unused;
+  for (const std::string& text : texts(values, "require")) {
+    for (const std::string_view word : split_at(text, ',')) {
+      require_word(word, unused);
+      words.emplace_back(word);
+    }
+  }
+  return words;
 }
 
 void read_judging_options(const po::variables_map& values, DiffOptions& options) {
@@ -140,6 +190,9 @@ void read_judging_options(const po::variables_map& values, DiffOptions& options)
   }
   for (const std::string& text : texts(values, "atol")) {
     options.tolerance.add_atol(text);
+  }
+  for (const std::string& word : words_to_require(values)) {
+    require_word(word, options.required);
   }
   options.allow_missing = patterns(values, "allow-missing");
   options.allow_failed = patterns(values, "allow-failed");

@@ -10,6 +10,9 @@
 #include <boost/program_options/options_description.hpp>
 #include <boost/program_options/variables_map.hpp>
 
+#include <string>
+#include <vector>
+
 namespace ttrace::cli {
 
 // `kRunSteps`: the command has its own --steps, which selects what is traced.
@@ -25,11 +28,17 @@ void add_range_options(boost::program_options::options_description& named);
 [[nodiscard]] Selection selection_of(const boost::program_options::variables_map& values,
                                      StepsOption steps = StepsOption::kSelects);
 
-// --rtol, --atol, --allow-missing, --allow-failed, --calibration
+// --rtol, --atol, --allow-missing, --allow-failed, --calibration, --require
 void add_judging_options(boost::program_options::options_description& named);
 // Throws UsageError, and FormatError where a calibration cannot be read.
 void read_judging_options(const boost::program_options::variables_map& values,
                           DiffOptions& options);
+
+// --require alone, for a command that hands it on; words_to_require throws UsageError that names
+// the nearest word.
+void add_require_option(boost::program_options::options_description& named);
+[[nodiscard]] std::vector<std::string> words_to_require(
+    const boost::program_options::variables_map& values);
 
 // --without, rows of the ledger of limits (analysis/bounds/ledger.h) that are switched off.
 void add_ledger_option(boost::program_options::options_description& named);

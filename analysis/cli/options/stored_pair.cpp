@@ -3,6 +3,7 @@
 #include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/trace_argument.h"
 #include "analysis/cli/options/warn.h"
+#include "analysis/cli/run/passes.h"
 #include "analysis/cli/run/progress.h"
 #include "analysis/cli/run/run_directory.h"
 #include "analysis/cli/run/temporary_folder.h"
@@ -146,6 +147,11 @@ Report judge(const StoredPair& pair, DiffOptions options, Completeness completen
   const std::vector<BrokenPass> broken = broken_passes(pair.run);
   for (const BrokenPass& pass : broken) {
     options.remarks.push_back(pass.remark);
+  }
+  for (const Names side : kBothNames) {
+    if (auto sentence = failed_later(side == Names::kReference ? pair.reference : pair.candidate)) {
+      options.not_seen.push_back({NotSeenKind::kLater, side, *std::move(sentence)});
+    }
   }
   Report report = pair.rename
                       ? compare_renamed(pair, std::move(options), completeness)

@@ -4,6 +4,7 @@
 #include "analysis/cli/run/process.h"
 #include "analysis/cli/run/program_exception.h"
 #include "analysis/cli/run/progress.h"
+#include "analysis/cli/run/run_directory.h"
 #include "trace/base/pattern.h"
 #include "trace/file/attendance.h"
 
@@ -36,6 +37,8 @@ constexpr std::size_t kLogBytes = 65536;          // quoted from the end
 constexpr std::size_t kExceptionBytes = 4194304;  // read from the end to find an exception
 constexpr std::size_t kQuotedFailures = 3;
 constexpr std::size_t kQuotedBytes = 2000;
+
+constexpr const char* kLaterFile = "/later.txt";  // next to the manifest
 
 constexpr std::string_view kForwarded = "OMPI_MCA_mca_base_env_list=";
 
@@ -189,6 +192,19 @@ void wait_for_own_end(Program& program) {
   }
 }
 
+// Of passes that make a trace. What fails after the program was ended nobody sees.
+void remember_later_failure(const Pass& pass, const std::optional<int>& status) {
+  const auto kind = pass.variables.find("TTRACE_PASS");
+  const bool makes_side =
+      kind != pass.variables.end() && (kind->second == "reference" || kind->second == "candidate");
+  if (makes_side && status.value_or(0) != 0) {
+    replace_file(pass.trace + kLaterFile,
+                 fmt::format("its program {} after the traced steps; {} says why\n",
+                             describe_exit(*status),
+                             pass.log));
+  }
+}
+
 std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000.0));
 }
@@ -250,6 +266,12 @@ std::string foreign_files(const Pass& pass, const std::string& token) {
 
 }  // namespace
 
+std::optional<std::string> failed_later(const std::string& trace) {
+  std::ifstream file(trace + kLaterFile);
+  std::string sentence;
+  return std::getline(file, sentence) ? std::optional(sentence) : std::nullopt;
+}
+
 double run_pass(const Pass& pass,
                 const PassLimits& limits,
                 const std::function<void(double)>& tick) {
@@ -280,6 +302,7 @@ double run_pass(const Pass& pass,
     if (pass.complete()) {
       failure.cause = foreign_files(pass, token);
       wait_for_own_end(program);
+      remember_later_failure(pass, program.exit_status());
       break;
     }
     if (!failed_files(pass.trace).empty()) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,6 +49,10 @@ struct PassLimits {
 // hosts. The request is left out where `command` has mpirun's -x, which excludes it.
 [[nodiscard]] std::vector<std::string> pass_environment(const Variables& variables,
                                                         const std::string& command);
+
+// Why the program of a finished trace failed after its traced steps, as far as that was seen before
+// it was ended: run_pass() leaves the sentence next to the trace. Nothing if it did not.
+[[nodiscard]] std::optional<std::string> failed_later(const std::string& trace);
 
 // Returns the seconds it took; the program and all it started have ended then. Calls `tick` with
 // the seconds so far. Every pass gets a token of its own (TTRACE_RUN), which its files must bear.

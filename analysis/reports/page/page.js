@@ -61,16 +61,9 @@ const ranksText = (ranks) => (ranks.length === 0 ? '' : (ranks.length === 1 ? 'r
 // --- top of the page ---------------------------------------------------------------------------
 
 function showVerdict() {
-  const words = {
-    clean: ['Within bound', 'good'],
-    diverged: ['Diverged', 'bad'],
-    incomplete: ['Within bound, as far as the interrupted run was written', 'doubt'],
-    undecided: ['Undecided: all differences depend on tokens that go to other experts', 'doubt'],
-  };
-  const [text, name] = words[report.verdict];
-  byId('verdict').textContent = 'TTrace: ' + text;
-  byId('verdict').className = name;
-  document.title = 'TTrace: ' + text;
+  byId('verdict').textContent = 'TTrace: ' + report.headline;
+  byId('verdict').className = {clean: 'good', diverged: 'bad'}[report.verdict] ?? 'doubt';
+  document.title = 'TTrace: ' + report.headline;
 }
 
 function showFirst() {
@@ -114,7 +107,7 @@ function showRuns() {
   const side = (run) => {
     const axes = Object.entries(run.layout).filter(([, size]) => String(size) !== '1');
     const layout = axes.length ? axes.map(([axis, size]) => `${axis} ${size}`).join(', ') : 'one device';
-    return `${run.directory} (${run.world_size} ${run.world_size === 1 ? 'rank' : 'ranks'}, ${layout}, ${run.precision})`;
+    return `${run.directory} (${run.world_size} ${run.world_size === 1 ? 'rank' : 'ranks'}, ${layout}, ${run.computes_in})`;
   };
   const counts = report.counts;
   facts(byId('runs-facts'), [
@@ -126,6 +119,7 @@ function showRuns() {
     ['Noise', report.noise_coverage ? report.noise_coverage.sentence : ''],
     ['Interrupted', report.lacking.join('; ')],
     ['Remarks', report.remarks.join('; ')],
+    ...report.unmet.map((sentence) => ['Required', sentence]),
     ...report.not_seen.map((part) => ['Not seen', `${part.kind} (${part.side}): ${part.sentence}`]),
   ]);
 }
