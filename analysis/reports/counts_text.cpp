@@ -42,6 +42,14 @@ void write_limits(std::ostream& out, const Report& report) {
   }
 }
 
+void write_operators(std::ostream& out, const Counts& counts) {
+  out << fmt::format("; operators: {} checked on their own, {} wrong, {} inherited",
+                     counts.operators,
+                     counts.operators_wrong,
+                     counts.inherited);
+  write_count(out, counts.operators_unbounded, "without a bound");
+}
+
 }  // namespace
 
 void write_counts(std::ostream& out, const Report& report) {
@@ -74,11 +82,7 @@ void write_counts(std::ostream& out, const Report& report) {
   write_count(out, counts.not_judged - counts.rounded, "not judged");
   write_count(out, report.left_out, "left out by selection");
   if (report.has_residuals) {
-    out << fmt::format("; operators: {} checked on their own, {} wrong, {} inherited",
-                       counts.operators,
-                       counts.operators_wrong,
-                       counts.inherited);
-    write_count(out, counts.operators_unbounded, "without a bound");
+    write_operators(out, counts);
   }
   if (report.is_dyadic) {
     out << fmt::format(
