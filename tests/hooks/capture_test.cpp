@@ -128,11 +128,12 @@ TEST(Capture, ScalesAndOperandsAreRecordedBeforeTheOutputAndWithinBackward) {
   const at::Tensor per_tensor = at::full({}, 0.5F);
   const at::Tensor per_block = at::tensor({0.5F, 2.0F}).view({1, 2}).to(at::kFloat8_e8m0fnu);
   const at::Tensor values = random_tensor({2, 4}, 5);
+  const at::Tensor input = random_tensor({2, 4});  // a draw inside of the scope would be recorded
   const Captured captured = trace_microbatch(root, [&] {
     at::Tensor y;
     {
       Scope scope(*fc);
-      const at::Tensor x = scope.in(random_tensor({2, 4}));
+      const at::Tensor x = scope.in(input);
       scope.amax_history(at::tensor({448.0F, 0.0F}), 0);
       scope.scale(per_tensor, 0);
       scope.operand(values, 0);
@@ -170,9 +171,10 @@ TEST(Capture, ScopeAroundChildrenLeavesThemTheirOutputs) {
   auto fc1 = layer->add("fc1", torch::nn::Linear(4, 4));
   auto fc2 = layer->add("fc2", torch::nn::Linear(4, 4));
   fill_all(root);
+  const at::Tensor input = random_tensor({2, 4});  // a draw inside of the scope would be recorded
   const Captured captured = trace_microbatch(root, [&] {
     Scope scope(*layer);
-    const at::Tensor x = scope.in(random_tensor({2, 4}));
+    const at::Tensor x = scope.in(input);
     at::Tensor y = fc1->forward(x);
     {
       Scope core(*layer, "core");
