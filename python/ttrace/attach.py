@@ -61,9 +61,9 @@ def attach(
     """Starts tracing a model. Call it once, after the model and the optimizer are built.
 
     Args:
-        model: a module, the list of chunks or pipeline stages of this rank, or a pipeline's schedule.
-            Megatron-core models, DTensor and FSDP2, DDP, torch.distributed.pipelining and plain modules are
-            recognised without being named.
+        model: a module, the list of chunks or pipeline stages of this rank, a pipeline's schedule, or an engine of
+            DeepSpeed. Megatron-core models, DTensor and FSDP2, FSDP1, DDP, torch.distributed.pipelining and plain
+            modules are recognised without being named.
         optimizer: the object that updates the parameters, a list of them, or an object that holds them;
             without it neither main gradients nor updates are traced.
         annotations: a file that says where tensors lie whose placement cannot be derived

@@ -125,11 +125,6 @@ class Tracer:
 
     def follow(self, optimizer: Any) -> None:
         """Every iteration ends when the optimizer's step is done, and the next one begins."""
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise TypeError(
-                f'steps="optimizer" got a {type(optimizer).__name__}; pass a torch.optim.Optimizer, or wrap '
-                "every iteration in tracer.step()"
-            )
         if not self.active:
             return
         iteration = 0
@@ -141,7 +136,13 @@ class Tracer:
             iteration += 1
             self._begin(iteration)
 
-        optimizer.register_step_post_hook(aside(done))
+        if not self._program.after_updates(done):
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise TypeError(
+                    f'steps="optimizer" got a {type(optimizer).__name__}; pass a torch.optim.Optimizer, or wrap '
+                    "every iteration in tracer.step()"
+                )
+            optimizer.register_step_post_hook(aside(done))
         self._begin(iteration)
 
     def not_seen(self, kind: str, sentence: str) -> None:

@@ -9,7 +9,7 @@ layout, and finds the moments at which gradients and parameters are final.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -96,6 +96,12 @@ class Program(ABC):
 
     def part_returned(self, output: Any) -> None:
         """What the module returns that `part_called` was told of."""
+
+    def after_updates(self, done: Callable[[], None]) -> bool:
+        """Calls `done` after each update of the parameters, if the program itself knows when that is. Returns whether it
+        does; if not, the step of its optimizer says so."""
+        del done
+        return False
 
     def refresh_masters(self) -> None:
         """The parameters were changed in place: the optimizer must copy its masters again."""

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from .layout import Layout
-from .quantised import is_quantised
-
-# Engines by the name of their class and the package that it is of. They keep gradients and states in buffers
-# of their own.
-_ENGINES = {"DeepSpeedEngine": "deepspeed", "PipelineEngine": "deepspeed"}
 
 
 def refuse_untraceable(chunks: Sequence[Any]) -> None:
     """Raises TypeError for a model of a kind that no program can trace."""
     for chunk in chunks:
-        _refuse_engine(chunk)
         if isinstance(chunk, torch.nn.Module):
-            _refuse_flat_parameters(chunk)
-            _refuse_subclasses(chunk)
+            _refuse_megatron_fsdp(chunk)
 
 
 def refuse_part_of_a_job(layout: Layout) -> None:
@@ -40,35 +32,10 @@ def refuse_part_of_a_job(layout: Layout) -> None:
     )
 
 
-def _refuse_engine(chunk: Any) -> None:
-    for base in type(chunk).__mro__:
-        package = _ENGINES.get(base.__name__)
-        if package is not None and base.__module__.split(".")[0] == package:
-            raise TypeError(
-                f"ttrace.attach got a {base.__name__} of {package}, whose gradients and optimizer states TTrace "
-                "cannot read; train the same model with DDP or torch.distributed.fsdp.fully_shard (FSDP2) to "
-                "trace it"
-            )
-
-
-def _refuse_flat_parameters(chunk: torch.nn.Module) -> None:
-    # Looked up by name: its module takes a while to load, and a model made of it has loaded it.
-    fsdp = sys.modules.get("torch.distributed.fsdp")
-    wrapper = getattr(fsdp, "FullyShardedDataParallel", None)
-    if wrapper is not None and any(isinstance(module, wrapper) for module in chunk.modules()):
+def _refuse_megatron_fsdp(chunk: torch.nn.Module) -> None:
+    if any(type(module).__name__ == "MegatronFSDP" for module in chunk.modules()):
         raise TypeError(
-            "ttrace.attach got a model in FullyShardedDataParallel (FSDP1), which joins parameters into flat ones "
-            "that no operator reads; wrap it with torch.distributed.fsdp.fully_shard (FSDP2) to trace it"
+            "ttrace.attach got a model in Megatron-FSDP, which keeps parameters and gradients in buffers of its own "
+            "that TTrace does not read; wrap it with torch.distributed.fsdp.fully_shard (FSDP2), or use "
+            "Megatron-core's DistributedDataParallel with a distributed optimizer"
         )
-
-
-def _refuse_subclasses(chunk: torch.nn.Module) -> None:
-    for path, parameter in chunk.named_parameters():
-        inner = getattr(parameter, "_local_tensor", parameter)
-        kind = type(inner)
-        if kind.__module__.split(".")[0] == "torchao" and not is_quantised(inner):
-            raise TypeError(
-                f"ttrace.attach got a model whose parameter {path} is a {kind.__name__} of torchao, whose memory "
-                "TTrace cannot read; make the model without it (of Float8LinearConfig: "
-                "enable_fsdp_float8_all_gather=False) to trace it"
-            )

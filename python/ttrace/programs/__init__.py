@@ -12,7 +12,7 @@ import torch
 
 from ..base.program import Program
 from ..base.refusals import refuse_untraceable
-from . import dtensor, megatron, pipelining, plain
+from . import deepspeed, deepspeed_pipeline, dtensor, fsdp1, megatron, pipelining, plain
 
 
 def program_of(
@@ -37,16 +37,23 @@ def _of_stages(chunks: Sequence[Any], optimizer: Any, describe: Mapping[str, Any
     programs = []
     for stage in pipelining.stages_of(chunks):
         module = [stage.submod]
+        if fsdp1.recognises(module):
+            raise TypeError(
+                "ttrace.attach got a pipeline stage in FullyShardedDataParallel (FSDP1); wrap it with "
+                "torch.distributed.fsdp.fully_shard (FSDP2) to trace it"
+            )
         make = next(make for kind, make in _OF_MODULES if kind.recognises(module))
         programs.append(make(module, None, describe, **options))
     return pipelining.PipeliningProgram(chunks, optimizer, programs)
 
 
-# Order matters: a module of DTensor is also a plain module.
+# Order matters: an engine of DeepSpeed and a module of DTensor are plain modules, too.
 _OF_MODULES = ((dtensor, dtensor.make), (plain, plain.make))
 _KINDS = (
+    (deepspeed, deepspeed_pipeline.make),
     (megatron, megatron.make),
     (pipelining, _of_stages),
+    (fsdp1, fsdp1.make),
     (dtensor, dtensor.make),
     (plain, plain.make_alone),
 )

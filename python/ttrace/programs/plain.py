@@ -470,7 +470,7 @@ class GradientsOfStep:
         self._recorder = recorder
         self._optimizers = optimizers
         self._programs = programs
-        optimizers.watch(self._record, self._updated)
+        optimizers.watch(self.record, self._updated)
 
     def hooks(self) -> Iterator[Removable]:
         """While a step is traced."""
@@ -482,16 +482,17 @@ class GradientsOfStep:
         if self._recorded or not self._recorder.in_step:
             return total_norm  # within the optimizer's step
         # The program took this norm of its own gradients. Where they are replaced, it clips by that of the others.
-        own = _norm_of_gradients(parameters) if self._recorder.replaces_values else 0.0
-        self._record()
+        own = norm_of_gradients(parameters) if self._recorder.replaces_values else 0.0
+        self.record()
         with unseen(), torch.no_grad():
             if 0.0 < own < math.inf:
-                total_norm = total_norm * (_norm_of_gradients(parameters) / own)
+                total_norm = total_norm * (norm_of_gradients(parameters) / own)
             norm = total_norm.full_tensor() if isinstance(total_norm, DTensor) else total_norm
             self._recorder.scalar("grad_norm", float(norm))
         return total_norm
 
-    def _record(self) -> None:
+    def record(self) -> None:
+        """The gradients are final; what the program does to them from now on, such as clipping, is not recorded."""
         if self._recorded or not self._recorder.in_step:
             return
         self._recorded = True
@@ -513,7 +514,7 @@ class GradientsOfStep:
             )
 
 
-def _norm_of_gradients(parameters: list[torch.Tensor]) -> float:
+def norm_of_gradients(parameters: list[torch.Tensor]) -> float:
     """Of what this rank holds of them."""
     with unseen(), torch.no_grad():
         gradients = [local_part(parameter.grad) for parameter in parameters if parameter.grad is not None]

@@ -1,0 +1,103 @@
+"""Engines of DeepSpeed and FullyShardedDataParallel: what `attach` refuses, and that tracing changes no bit.
+
+Layouts and bugs are those of tests/frameworks/zero and tests/frameworks/fsdp1."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, python, run_untraced, torchrun
+
+FRAMEWORKS = ROOT / "tests" / "frameworks"
+ZERO, FSDP1 = FRAMEWORKS / "zero" / "train.py", FRAMEWORKS / "fsdp1" / "train.py"
+DEEPSPEED = ("deepspeed",)  # imported once, for all runs
+needs_deepspeed = pytest.mark.skipif(
+    importlib.util.find_spec("deepspeed") is None, reason="deepspeed cannot be imported; ./dev test installs it"
+)
+
+
+def expect_equal_bits(traced: str, untraced: str) -> None:
+    """Of losses and parameters, after each step that a run prints; lines of two ranks may run into each other. A check ends a program once its trace is complete, so
+    that the last traced step may be missing."""
+    printed = [re.findall(r"step \d loss [-\d.]+ [-\d.]+", text) for text in (traced, untraced)]
+    assert len(printed[1]) == 4 and set(printed[0]) <= set(printed[1]), printed
+    assert sum(line.startswith("step 0") for line in printed[0]) == 2, printed
+
+
+@needs_deepspeed
+@pytest.mark.parametrize(("engine", "loop"), [("--stage 2", "--accumulate 2 --clip 0.3"), ("--stage 3 --persist 100", "")])
+def test_an_engine_computes_the_same_bits_when_it_is_traced(check, engine, loop):
+    """ZeRO-3 ended with "LinearFunctionForZeroStage3Backward returned an invalid gradient", because the traced run held
+    on to parameters while they were empty."""
+    candidate = f"{ZERO} {engine} {loop}"
+    outcome = check(python(f"{ZERO} --plain {loop}"), torchrun(2, candidate, DEEPSPEED), "--no-forced")
+    assert outcome.code == 0, outcome.summary()
+    expect_equal_bits(outcome.log("candidate"), run_untraced(torchrun(2, candidate, DEEPSPEED)))
+
+
+def test_fsdp1_computes_the_same_bits_when_it_is_traced(check):
+    candidate = f"{FSDP1} --strategy FULL_SHARD --accumulate 2 --clip 0.3"
+    outcome = check(python(f"{FSDP1} --accumulate 2 --clip 0.3"), torchrun(2, candidate), "--no-forced")
+    assert outcome.code == 0, outcome.summary()
+    expect_equal_bits(outcome.log("candidate"), run_untraced(torchrun(2, candidate)))
+
+
+REFUSED = """
+import deepspeed, torch, ttrace
+from torch import nn
+deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+deepspeed.init_distributed("gloo", auto_mpi_discovery=False)
+model = nn.Sequential(MODULE)
+config = {"train_micro_batch_size_per_gpu": 1, "zero_allow_untested_optimizer": True, CONFIG}
+engine = deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(model.parameters()), config=config)[0]
+ttrace.attach(ATTACHED)
+"""
+
+
+@needs_deepspeed
+@pytest.mark.parametrize(
+    ("module", "config", "attached", "sentence"),
+    [
+        (
+            "nn.Linear(2, 2)", '"zero_optimization": {"stage": 1}', "engine.module",
+            "the Sequential within a DeepSpeed engine, .*pass the engine",
+        ),
+        (
+            "deepspeed.moe.layer.MoE(2, nn.Linear(2, 2))", "", "engine",
+            r"an engine with DeepSpeed's experts \(MoE\); trace the model without them",
+        ),
+    ],
+)  # fmt: skip
+def test_what_of_deepspeed_is_not_supported_is_refused_by_name(tmp_path, module, config, attached, sentence):
+    """Gradients and states were "recorded by no rank", and the report called the weights stale."""
+    environment = {
+        **os.environ, "TTRACE_PASS": "reference", "TTRACE_DIR": str(tmp_path), "DS_ACCELERATOR": "cpu",
+        "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500",
+    }  # fmt: skip
+    code = REFUSED.replace("MODULE", module).replace("CONFIG", config).replace("ATTACHED", attached)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=280, check=False, env=environment
+    )
+    assert re.search(f"TypeError: ttrace.attach got {sentence}", result.stderr), result.stderr[-2000:]
+
+
+def test_megatron_fsdp_is_refused_by_name(tmp_path):
+    """The error named an attribute that its wrapper does not have. Its constructor needs a GPU, `attach` only its class."""
+    code = (
+        "import torch, ttrace\n"
+        "from megatron.core.distributed.fsdp.src.megatron_fsdp.megatron_fsdp import MegatronFSDP\n"
+        "model = MegatronFSDP.__new__(MegatronFSDP)\n"
+        "torch.nn.Module.__init__(model)\n"
+        "ttrace.attach(torch.nn.Sequential(model))\n"
+    )
+    environment = {**os.environ, "TTRACE_PASS": "reference", "TTRACE_DIR": str(tmp_path)}
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=280, check=False, env=environment
+    )
+    assert "TypeError: ttrace.attach got a model in Megatron-FSDP" in result.stderr, result.stderr[-2000:]
