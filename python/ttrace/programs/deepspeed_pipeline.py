@@ -48,8 +48,9 @@ class PipelineModuleProgram(DeepSpeedProgram):
         if self.model.loss_fn is not None:
             yield Replaced(self.model, "loss_fn", recorder.watch_loss(self.model.loss_fn))
         yield Replaced(self._engine, "_INSTRUCTION_MAP", self._instructions(recorder))
-        yield from super().hook_models(recorder)
+        # Hooks run before those that were there, and the micro-batch and its samples must be known first.
         yield before_call(self._called, self._received(recorder))
+        yield from super().hook_models(recorder)
         yield after_call(self._called, self._sent(recorder))
 
     def _instructions(self, recorder: Recorder) -> dict[type, Callable[..., Any]]:
