@@ -39,6 +39,10 @@ struct TTRACE_API SampleAlignment {
   std::set<TensorId> left_out;
   std::vector<TensorId> data;  // names of what both programs read, see DataRows
 
+  // Whether every sample lies where the candidate claims it.
+  [[nodiscard]] bool is_identity() const {
+    return remarks.empty() && findings.empty() && unaligned.empty();
+  }
   // Whether the candidate has no values that may be compared with this tensor.
   [[nodiscard]] bool lacks(const TensorId& id) const {
     return left_out.contains(id) || is_unaligned(id);

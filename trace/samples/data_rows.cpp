@@ -54,7 +54,7 @@ std::vector<const Record*> data_of(const RankFile& file) {
     const auto root = given.find(record.id.microbatch);
     const bool is_given =
         record.id.kind == Kind::kInput && root != given.end() && root->second == record.id.path;
-    const bool is_data = family_of(record.id.kind) == KindFamily::kData || is_given;
+    const bool is_data = record.id.kind == Kind::kData || is_given;
     if (is_data && record.id.microbatch != kNoMicrobatch && record.samples &&
         !record.id.recompute && !record.placement.flat && record.placement.partial_count == 1) {
       records.push_back(&record);

@@ -159,9 +159,19 @@ bool choices_differ(const RunDirectory& run) {
   try {
     const Trace reference = Trace::open(run.reference());
     Trace candidate = Trace::open(run.candidate());
+<<<<<<< ours
     static_cast<void>(align_samples(reference, candidate));
     return has_flips(read_routing(reference), read_routing(candidate)) ||
            has_other_draws(Draws(reference), Draws(candidate));
+||||||| base
+    static_cast<void>(align_samples(reference, candidate));
+    return has_flips(read_routing(reference), read_routing(candidate));
+=======
+    // A pass follows choices where the candidate made them, not where the reference has its
+    // samples.
+    return align_samples(reference, candidate).is_identity() &&
+           has_flips(read_routing(reference), read_routing(candidate));
+>>>>>>> theirs
   } catch (const UsageError&) {
     return false;  // choices that make no whole: the comparison says so
   }
