@@ -353,7 +353,7 @@ void add_excuses(std::span<const Match> matches, const DiffOptions& options, Rep
     return either(report.follows_candidate() || !allowances.has(Allowance::kBehindFlips)
                       ? Excuses()
                       : behind_flips(tensors),
-                  behind_draws(matches, tensors, {}));
+                  behind_draws(matches, tensors, hidden_draws(report.not_seen)));
   };
   std::vector<Excuses> found;
   const auto add = [&](Excuses excuses) { found.push_back(std::move(excuses)); };

@@ -4,6 +4,7 @@
 #include "hooks/replace/overlay.h"
 #include "trace/file/manifest.h"
 #include "trace/merge/merge.h"
+#include "trace/samples/align_samples.h"
 
 #include <ttrace/error.h>
 
@@ -18,10 +19,19 @@ TensorId first_forward(TensorId id) {
   return id;
 }
 
+// The trace with its samples where the reference has them; `reference` may be empty.
+Trace aligned(const std::string& directory, const std::string& reference) {
+  Trace trace = Trace::open(directory);
+  if (!reference.empty() && reference != directory) {
+    static_cast<void>(align_samples(Trace::open(reference), trace));
+  }
+  return trace;
+}
+
 }  // namespace
 
-FollowedChoices::FollowedChoices(const std::string& directory)
-    : trace_(Trace::open(directory)),
+FollowedChoices::FollowedChoices(const std::string& directory, const std::string& reference)
+    : trace_(aligned(directory, reference)),
       routing_(read_routing(trace_)),
       draws_(trace_),
       digest_(digest_of_choices(trace_)) {}
@@ -30,11 +40,13 @@ std::shared_ptr<const FollowedChoices> FollowedChoices::of(const Environment& en
   if (environment.pass != Pass::kNoise) {
     return environment.candidate.empty()
                ? nullptr
-               : std::make_shared<const FollowedChoices>(environment.candidate);
+               : std::make_shared<const FollowedChoices>(environment.candidate,
+                                                         environment.reference);
   }
   const bool own = environment.candidate.empty();
   auto result =
-      std::make_shared<const FollowedChoices>(own ? environment.reference : environment.candidate);
+      std::make_shared<const FollowedChoices>(own ? environment.reference : environment.candidate,
+                                              environment.reference);
   const std::string followed = read_manifest(environment.reference).forced_routing;
   TTRACE_CHECK(followed == (own ? "" : result->digest_),
                UsageError,

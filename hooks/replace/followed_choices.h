@@ -30,8 +30,9 @@ namespace ttrace {
 
 class FollowedChoices {
  public:
-  // Reads a trace. Throws UsageError or FormatError where its choices cannot be read.
-  explicit FollowedChoices(const std::string& directory);
+  // Reads a trace. `reference`: the trace to whose samples its own are brought; empty: none. Throws
+  // UsageError or FormatError where its choices cannot be read.
+  explicit FollowedChoices(const std::string& directory, const std::string& reference = "");
 
   // The choices that the variables request, or null. Throws UsageError, also for a noise pass whose
   // reference used another candidate's choices than those of TTRACE_CANDIDATE, or if that variable

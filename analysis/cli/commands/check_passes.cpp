@@ -159,19 +159,9 @@ bool choices_differ(const RunDirectory& run) {
   try {
     const Trace reference = Trace::open(run.reference());
     Trace candidate = Trace::open(run.candidate());
-<<<<<<< ours
     static_cast<void>(align_samples(reference, candidate));
     return has_flips(read_routing(reference), read_routing(candidate)) ||
            has_other_draws(Draws(reference), Draws(candidate));
-||||||| base
-    static_cast<void>(align_samples(reference, candidate));
-    return has_flips(read_routing(reference), read_routing(candidate));
-=======
-    // A pass follows choices where the candidate made them, not where the reference has its
-    // samples.
-    return align_samples(reference, candidate).is_identity() &&
-           has_flips(read_routing(reference), read_routing(candidate));
->>>>>>> theirs
   } catch (const UsageError&) {
     return false;  // choices that make no whole: the comparison says so
   }
@@ -234,7 +224,9 @@ ReferenceRun prepare_judge(const CheckOptions& options,
     judge = plain;
   }
   if (options.rename && !judge.candidate.empty()) {
-    const std::string followed = digest_of_choices(Trace::open(run.candidate()));
+    Trace candidate = Trace::open(run.candidate());
+    static_cast<void>(align_samples(Trace::open(run.reference()), candidate));
+    const std::string followed = digest_of_choices(candidate);
     rename_pass(options, judge.folder, run.rerouted(), {.forced_routing = followed}, course);
   } else if (options.rename && before > 0) {
     std::filesystem::remove_all(run.reference());  // once more, with its noise

@@ -100,6 +100,7 @@ Pass reference_pass(const CheckOptions& options, const RunDirectory& run, const 
   Pass pass = tracing_pass(options, run, "reference", to.label("reference"), to.folder);
   pass.refused = [options, folder = to.folder] { return refused_reference(options, folder); };
   if (!to.candidate.empty()) {
+    pass.variables["TTRACE_REFERENCE"] = absolute(reference_side(options, run) + "/reference");
     pass.variables["TTRACE_CANDIDATE"] = absolute(to.candidate);
   }
   return pass;

@@ -35,7 +35,9 @@ std::string reference_of(const std::string& run) {
     return run + "/reference";
   }
   const std::string followed = read_manifest(rerouted).forced_routing;
-  return followed == digest_of_choices(Trace::open(run + "/candidate")) ? rerouted
+  Trace candidate = Trace::open(run + "/candidate");
+  static_cast<void>(align_samples(Trace::open(rerouted), candidate));
+  return followed == digest_of_choices(candidate) ? rerouted
                                                                         : run + "/reference";
 }
 
