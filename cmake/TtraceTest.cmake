@@ -1,5 +1,4 @@
-# ttrace_test(NAME name SOURCES ... LINK ... [TORCH] [SUITES] [LABELS ...] [TIMEOUT s] [PROCESSORS n]
-#   [ENVIRONMENT ...])
+# ttrace_test(NAME name SOURCES ... LINK ... [TORCH] [SUITES] [LABELS ...] [PROCESSORS n] [ENVIRONMENT ...])
 #
 # One GoogleTest program; its cases appear in ctest as name.Suite.Case. TORCH: its files include LibTorch.
 # SUITES: one test of ctest is a suite, name.Suite, because to load LibTorch takes a process longer than most
@@ -27,13 +26,7 @@ target_precompile_headers(ttrace_test_headers PRIVATE
   <optional> <set> <span> <sstream> <string> <string_view> <vector>)
 
 function(ttrace_test)
-  cmake_parse_arguments(arg "TORCH;SUITES" "NAME;TIMEOUT;PROCESSORS" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 60)
-  endif()
-  if(TTRACE_SANITIZER)
-    math(EXPR arg_TIMEOUT "5 * ${arg_TIMEOUT}")  # unoptimised and several times slower
-  endif()
+  cmake_parse_arguments(arg "TORCH;SUITES" "NAME;PROCESSORS" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT arg_PROCESSORS)
     set(arg_PROCESSORS 1)
   endif()
@@ -52,7 +45,7 @@ function(ttrace_test)
     target_precompile_headers(${arg_NAME} REUSE_FROM ttrace_test_headers)
   endif()
   # Threads that wait for each other's turn take ten times as long while another test runs.
-  set(properties TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS}
+  set(properties PROCESSORS ${arg_PROCESSORS}
     ENVIRONMENT_MODIFICATION OMP_NUM_THREADS=set:1)
   # An empty list would make the next word its value.
   if(arg_LABELS)

@@ -48,7 +48,7 @@ class CliTest : public ::testing::Test {
 
   // Waits for a file that a started program writes.
   [[nodiscard]] bool appears(const std::string& name) const {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto limit = std::chrono::steady_clock::now() + kHang;
     while (!std::filesystem::exists(folder_ / name)) {
       if (std::chrono::steady_clock::now() > limit) {
         return false;

@@ -113,8 +113,7 @@ TEST_F(Readme, SampleOutputIsWhatTheProgramPrints) {
                          {"PYTHONPATH", source + "/python"},
                          {"LIBTTRACE_TORCH", TTRACE_TORCH},
                          {"OMP_NUM_THREADS", "1"}},
-         .directory = TTRACE_SOURCE,
-         .timeout = std::chrono::seconds(240)});
+         .directory = TTRACE_SOURCE});
   };
   const ProcessResult first = run(clean);
   ASSERT_EQ(first.exit_code, 0) << first.out << first.err;

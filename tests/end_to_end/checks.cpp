@@ -31,7 +31,6 @@ ProcessResult program(const std::string& name, std::vector<std::string> argument
   ProcessOptions options;
   options.arguments = std::move(arguments);
   options.environment = {{"OMP_NUM_THREADS", "1"}};  // many small operators, while other tests run
-  options.timeout = std::chrono::seconds(120);
   return run_process(options);
 }
 

@@ -56,8 +56,7 @@ class CiGate : public ::testing::Test {
                        "-o",
                        folder_ / output},
          .environment = {{"OMP_NUM_THREADS", "1"}, {"GITHUB_STEP_SUMMARY", folder_ / "summary.md"}},
-         .directory = TTRACE_SOURCE,
-         .timeout = std::chrono::seconds(250)});
+         .directory = TTRACE_SOURCE});
   }
 
   TemporaryDirectory folder_;

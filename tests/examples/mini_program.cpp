@@ -147,7 +147,6 @@ ttrace::testing::ProcessResult run_ranks(int ranks, const std::vector<std::strin
     options.arguments = {std::string(MEGATRON_MINI_FOLDER) + "/run_ranks", std::to_string(ranks)};
   }
   options.arguments.insert(options.arguments.end(), command.begin(), command.end());
-  options.timeout = std::chrono::seconds(50);
   return ttrace::testing::run_process(options);
 }
 

@@ -22,6 +22,8 @@ from fork_server import set_environment
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 set_environment()
+# Seconds after which a program that a test started hangs: far more than any takes on the slowest machine.
+HANG = 7200
 PROGRAM = os.environ.get("TTRACE_PROGRAM", str(ROOT / "build" / "cpu" / "bin" / "ttrace"))
 
 
@@ -134,7 +136,7 @@ class Checker:
     """Keeps references: programs that are compared with the same one run it once. Of other traces it keeps none
     if `keeps` is false. No check may take longer than `seconds`."""
 
-    def __init__(self, folder: Path, seconds: float = 600, keeps: bool = True):
+    def __init__(self, folder: Path, seconds: float = HANG, keeps: bool = True):
         self._folder = folder
         self._keeps = keeps
         self._seconds = seconds
@@ -149,7 +151,7 @@ class Checker:
         source = ["--reference", str(stored), "--rerun", reference] if stored else ["--reference", reference]
         command = [
             PROGRAM, "check", "--steps", steps, "--format", "json", *source,
-            "--candidate", candidate, "-o", str(output), *options,
+            "--candidate", candidate, "-o", str(output), "--timeout", str(HANG), *options,
         ]  # fmt: skip
         result = subprocess.run(command, capture_output=True, text=True, timeout=self._seconds, check=False)
         report = json.loads(result.stdout) if result.stdout.startswith("{") else None
@@ -174,7 +176,7 @@ def run_untraced(command: str) -> str:
     """What a program prints when nothing traces it."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TTRACE_")}
     result = subprocess.run(
-        command, shell=True, capture_output=True, text=True, timeout=280, check=False, env=environment
+        command, shell=True, capture_output=True, text=True, timeout=HANG, check=False, env=environment
     )
     assert result.returncode == 0, result.stderr[-3000:]
     return result.stdout

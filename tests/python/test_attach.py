@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import ttrace
+from conftest import HANG
 from torch import nn
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -159,7 +160,7 @@ def run(code: str, tmp_path: Path, **variables: str) -> subprocess.CompletedProc
     environment = {**os.environ, "TTRACE_PASS": "reference", "TTRACE_DIR": str(tmp_path), **variables}
     return subprocess.run(
         [sys.executable, "-c", "import torch, ttrace\nfrom torch import nn\n" + code],
-        capture_output=True, text=True, env=environment, timeout=120, check=False,
+        capture_output=True, text=True, env=environment, timeout=HANG, check=False,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import HERE, ROOT, python
+from conftest import HANG, HERE, ROOT, python
 
 DTENSOR = ROOT / "examples" / "dtensor" / "train.py"
 MEGATRON = ROOT / "examples" / "megatron_core" / "train.py"
@@ -17,7 +17,7 @@ RECORDED = HERE / "programs" / "recorded_cuda.py"
 def run(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("TTRACE_", "TORCHDYNAMO"))}
     return subprocess.run(
-        python(command).split(), capture_output=True, text=True, timeout=100, check=False,
+        python(command).split(), capture_output=True, text=True, timeout=HANG, check=False,
         env={**kept, **variables},
     )  # fmt: skip
 
@@ -81,6 +81,6 @@ x = torch.ones(2).double()
 print(x.type(), x.type(torch.int32).dtype)"""
     command = [sys.executable, "-c", code]
     result = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=MEGATRON.parent, timeout=100
+        command, capture_output=True, text=True, check=False, cwd=MEGATRON.parent, timeout=HANG
     )
     assert result.stdout.split() == ["torch.FloatTensor", "torch.int32"], result.stderr[-3000:]

@@ -9,7 +9,7 @@ import numpy
 import pytest
 import torch
 import ttrace
-from conftest import PROGRAM, ROOT, python, torchrun
+from conftest import HANG, PROGRAM, ROOT, python, torchrun
 
 TRAIN = str(ROOT / "examples" / "dtensor" / "train.py")
 
@@ -22,7 +22,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         PROGRAM, "check", "--noise", "0", "--no-forced", "--reference", python(f"{TRAIN} --precision bf16"),
         "--candidate", torchrun(2, f"{TRAIN} --fsdp --precision bf16"), "-o", str(folder / "run"),
     ]  # fmt: skip
-    subprocess.run(command, check=False, capture_output=True, timeout=300)
+    subprocess.run(command, check=False, capture_output=True, timeout=HANG)
     return folder / "run" / "candidate"
 
 

@@ -10,7 +10,7 @@ import cmarkgfm
 import jsonschema
 import junitparser
 import pytest
-from conftest import PROGRAM, ROOT, python
+from conftest import HANG, PROGRAM, ROOT, python
 from sarif_pydantic import Sarif
 
 TRAIN = ROOT / "tests" / "frameworks" / "functional" / "train.py"
@@ -28,7 +28,7 @@ class Reports:
             "--reference", python(str(TRAIN)), "--candidate", candidate,
             *(f"--format={name}={path}" for name, path in self.files.items()),
         ]  # fmt: skip
-        self.code = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300).returncode
+        self.code = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG).returncode
         self.json = json.loads(self.text("json"))
 
     def text(self, name: str) -> str:

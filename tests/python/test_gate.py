@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import PROGRAM, ROOT, python, torchrun
+from conftest import HANG, PROGRAM, ROOT, python, torchrun
 
 
 class Repository:
@@ -28,7 +28,7 @@ class Repository:
             f"layouts: {{tp2: '{torchrun(ranks, layout)}'}}\n"
         )
         result = subprocess.run(
-            [PROGRAM, "gate", "gate.yaml", "-o", output], cwd=self.folder, capture_output=True, text=True, timeout=280,
+            [PROGRAM, "gate", "gate.yaml", "-o", output], cwd=self.folder, capture_output=True, text=True, timeout=HANG,
             check=False, env={**os.environ, "GITHUB_STEP_SUMMARY": str(self.folder / "job.md")},
         )  # fmt: skip
         return result.returncode, result.stdout + result.stderr

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 import ttrace
-from conftest import HERE, PROGRAM, ROOT, torchrun
+from conftest import HANG, HERE, PROGRAM, ROOT, torchrun
 from ttrace.imports.__main__ import run
 from ttrace.imports.names import KINDS
 
@@ -35,7 +35,7 @@ def ttrace_program(
     *words: object, environment: dict[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=200, check=False,
+        [PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=HANG, check=False,
         env={**os.environ, **(environment or {})}, cwd=cwd,
     )  # fmt: skip
 
@@ -82,14 +82,14 @@ def refused_by_program(folder: Path, *words: object, environment: dict[str, str]
 
 def run_program(name: str, folder: Path, *words: str) -> Path:
     command = [sys.executable, str(HERE / "programs" / name), str(folder), *words]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False)
     assert result.returncode == 0, result.stderr[-3000:]
     return folder
 
 
 def run_ranks(ranks: int, name: str, folder: Path, *words: str) -> Path:
     command = torchrun(ranks, " ".join([str(HERE / "programs" / name), str(folder), *words]))
-    result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=300, check=False)
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=HANG, check=False)
     assert result.returncode == 0, result.stderr[-3000:]
     return folder
 

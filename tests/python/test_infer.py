@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import PROGRAM, ROOT, python, torchrun
+from conftest import HANG, PROGRAM, ROOT, python, torchrun
 from test_megatron import LAYOUTS
 
 pytest.importorskip("megatron.core", reason="pip install --no-deps megatron-core==0.16.1 einops")
@@ -42,7 +42,7 @@ class Traces:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("TTRACE_")}
         environment |= {"TTRACE_PASS": kind, "TTRACE_DIR": str(trace), "TTRACE_STEPS": "0:2", **variables}
         result = subprocess.run(
-            command, shell=True, capture_output=True, text=True, timeout=280, check=False, env=environment
+            command, shell=True, capture_output=True, text=True, timeout=HANG, check=False, env=environment
         )
         assert result.returncode == 0, result.stderr[-3000:]
         return trace
@@ -57,7 +57,7 @@ class Traces:
 
     def infer(self, reference: Path, candidate: Path, *options: str) -> Inferred:
         command = [PROGRAM, "infer", str(reference), str(candidate), "--format", "json", *options]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False)
         assert result.returncode in (0, 1), result.stderr
         return Inferred(result.returncode, json.loads(result.stdout))
 

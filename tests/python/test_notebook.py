@@ -10,7 +10,7 @@ from pathlib import Path
 import nbclient
 import nbformat
 import pytest
-from conftest import PROGRAM, ROOT
+from conftest import HANG, PROGRAM, ROOT
 
 NOTEBOOK = ROOT / "examples" / "notebook" / "reading_traces.ipynb"
 WRONG = "s0/m0/output/layers.0.attention.wo/0"
@@ -44,7 +44,7 @@ def run(programs, tmp_path_factory) -> tuple[nbformat.NotebookNode, dict]:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(COMPUTED))
     client = nbclient.NotebookClient(
-        notebook, timeout=280, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOK.parent)}}
+        notebook, timeout=HANG, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOK.parent)}}
     )
     path = f"{programs}:{Path(PROGRAM).parent}:{os.environ['PATH']}"
     client.execute(env=os.environ | {"PATH": path, "TMPDIR": str(tmp_path_factory.mktemp("notebook"))})

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import ttrace
-from conftest import PROGRAM, ROOT, python, torchrun
+from conftest import HANG, PROGRAM, ROOT, python, torchrun
 
 selenium = pytest.importorskip("selenium")
 
@@ -49,7 +49,7 @@ def run(tmp_path_factory) -> Path:
         "--reference", python(str(TRAIN)), "--candidate", torchrun(2, bug),
         f"--format=html={folder / 'page.html'}", f"--format=json={folder / 'report.json'}",
     ]  # fmt: skip
-    subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG)
     return folder
 
 
@@ -182,7 +182,7 @@ def test_worst_heads_are_listed_where_the_model_says_how_many_there_are(browser,
     files = {name: tmp_path / f"report.{name}" for name in ("html", "json", "text")}
     options = [f"--format={name}={file}" for name, file in files.items()]
     command = [PROGRAM, "diff", str(tmp_path / "run"), *options]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG)
     assert result.returncode == 1, result.stderr
     parts = [part["where"] for part in json.loads(files["json"].read_text())["close_look"]["parts"]]
     heads = parts[:2]

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from conftest import ROOT
+from conftest import HANG, ROOT
 
 bs4 = pytest.importorskip("bs4")
 pytest.importorskip("sphinx")
@@ -29,7 +29,7 @@ def sphinx(source: Path, out: Path, **variables: str) -> subprocess.CompletedPro
         str(source), str(out / "html"),
     ]  # fmt: skip
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=280, env=os.environ | variables
+        command, capture_output=True, text=True, check=False, timeout=HANG, env=os.environ | variables
     )
 
 
@@ -38,7 +38,7 @@ def pages() -> dict[Path, bs4.BeautifulSoup]:
     environment = os.environ | {"TTRACE_NO_APT": "1"}
     environment.pop("TTRACE_SITE_SOURCES", None)
     result = subprocess.run(
-        [ROOT / "dev", "site"], capture_output=True, text=True, check=False, timeout=280, env=environment
+        [ROOT / "dev", "site"], capture_output=True, text=True, check=False, timeout=HANG, env=environment
     )
     assert result.returncode == 0, result.stderr
     found = {

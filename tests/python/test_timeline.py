@@ -19,7 +19,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import ttrace
-from conftest import PROGRAM, ROOT, Checker, python, torchrun
+from conftest import HANG, PROGRAM, ROOT, Checker, python, torchrun
 
 TRAIN = str(ROOT / "examples" / "dtensor" / "train.py")
 PATCHED = str(ROOT / "examples" / "dtensor" / "planted_bug.py")
@@ -48,7 +48,7 @@ SCHEMA = {
 
 def timeline(folder: Path, file: Path) -> subprocess.CompletedProcess[str]:
     command = [PROGRAM, "timeline", str(folder), "-o", str(file)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANG, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def query(run) -> Iterator[Query]:
             options.add_argument(argument)
         driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
         try:
-            driver.set_script_timeout(60)
+            driver.set_script_timeout(HANG)
             driver.get(f"{here}/#!/?url={here}/timeline.json")
             WebDriverWait(driver, 120).until(lambda d: d.execute_script("return Boolean(window.app?.trace)"))
             yield functools.partial(answer, driver)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import HANG, ROOT
 
 FEATURES = Path(__file__).parent / "programs" / "features.py"
 
@@ -20,7 +20,7 @@ def clean_environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if k not in ours and not k.startswith("TTRACE_")}
 
 
-def run(*command: str | Path, timeout: int = 600) -> str:
+def run(*command: str | Path, timeout: int = HANG) -> str:
     result = subprocess.run(
         [str(word) for word in command],
         capture_output=True, text=True, timeout=timeout, check=False, env=clean_environment(), cwd="/",

@@ -108,7 +108,6 @@ class Runner {
                            {"TTRACE_DIR", trained()},
                            {"TTRACE_STEPS", std::to_string(steps - 1)},
                            {"TTRACE_FILTER", "/param_next/"}};
-    process.timeout = std::chrono::seconds(options_.timeout_s * 10);
     const testing::ProcessResult result = testing::run_process(process);
     TTRACE_CHECK(result.exit_code == 0, UsageError, "the training failed: ", result.err);
   }

@@ -13,7 +13,7 @@ SCRIPTS = Path(__file__).parents[2] / ".ci"
 
 def run(script: str, root: Path, *arguments: str) -> subprocess.CompletedProcess:
     command = [sys.executable, str(SCRIPTS / f"{script}.py"), "--root", str(root), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(

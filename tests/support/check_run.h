@@ -4,6 +4,7 @@
 #pragma once
 
 #include "support/derived_config.h"
+#include "support/patience.h"
 
 #include <nlohmann/json.hpp>
 
@@ -38,7 +39,7 @@ struct CheckRequest {
   std::string folder;      // made by the check; holds `reference` and `candidate` afterwards
   int steps = 1;
   int noise = 5;                          // passes, where `reference` is a command
-  int timeout_s = 120;                    // that a pass may take
+  int timeout_s = kHang.count();          // that a pass may take
   std::vector<std::string> options = {};  // further ones of `ttrace check`
 };
 

@@ -5,6 +5,8 @@
 // Thread-safety: independent objects may be used from different threads.
 #pragma once
 
+#include "support/patience.h"
+
 #include <chrono>
 #include <cstdio>
 #include <map>
@@ -19,7 +21,7 @@ struct ProcessOptions {
   std::vector<std::string> arguments;              // [0]: a path, or a name found through PATH
   std::map<std::string, std::string> environment;  // added to ours; an empty value removes
   std::string directory;                           // to run in; empty: ours
-  std::chrono::seconds timeout{30};                // then SIGKILL to its process group
+  std::chrono::seconds timeout = kHang;            // then SIGKILL to its process group
   bool terminal = false;                           // stdout and stderr are one, their text is `out`
 };
 

@@ -20,7 +20,7 @@ from options import Program  # noqa: E402
 from scripts import PROGRAMS  # noqa: E402
 
 CLEAN, ALARM, ERROR, REFUSED = "clean", "ALARM", "ERROR", "refused"
-UNTRACED_SECONDS = 240
+UNTRACED_SECONDS = 2400
 
 
 @dataclass
