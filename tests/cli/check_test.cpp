@@ -461,6 +461,7 @@ TEST_F(Check, PassesGetTheirOwnVariablesAndTheUsersChoices) {
   }
   EXPECT_THAT(lines,
               UnorderedElementsAre("TTRACE_PASS=candidate",
+                                   ::testing::MatchesRegex("TTRACE_RUN=[0-9a-f]{16}"),
                                    "TTRACE_START=own",
                                    "TTRACE_STEPS=0:1",
                                    "TTRACE_PRECISION=f32",
