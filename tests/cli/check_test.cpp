@@ -470,7 +470,7 @@ TEST_F(Check, PassesGetTheirOwnVariablesAndTheUsersChoices) {
                                    "TTRACE_FILTER=output",
                                    "OMPI_MCA_mca_base_env_list=MINE;TTRACE_FILTER;TTRACE_DIR;"
                                    "TTRACE_PASS;TTRACE_PRECISION;TTRACE_REFERENCE;"
-                                   "TTRACE_START;TTRACE_STEPS"));
+                                   "TTRACE_RUN;TTRACE_START;TTRACE_STEPS"));
   EXPECT_THAT(file("run/logs/noise-1.log"),
               AllOf(HasSubstr("TTRACE_PASS=noise\n"),
                     HasSubstr("TTRACE_NOISE_SEED=1\n"),
