@@ -177,6 +177,15 @@ void check_draws(const Trace& candidate,
   }
 }
 
+HiddenDraws hidden_draws(std::span<const UnseenPart> parts) {
+  const auto has = [&](Names side) {
+    return std::ranges::any_of(parts, [&](const UnseenPart& part) {
+      return part.kind == NotSeenKind::kRandom && part.side.value_or(side) == side;
+    });
+  };
+  return {has(Names::kReference), has(Names::kCandidate)};
+}
+
 Excuses behind_draws(std::span<const Match> matches,
                      std::span<const TensorVerdict> tensors,
                      const HiddenDraws& hidden) {

@@ -16,6 +16,7 @@
 #include "analysis/align/matching.h"
 #include "analysis/align/model_vocabulary.h"
 #include "analysis/checks/excuses.h"
+#include "analysis/findings/not_seen.h"
 #include "analysis/findings/verdict.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/draws.h"
@@ -42,6 +43,8 @@ struct HiddenDraws {
   bool reference = false;
   bool candidate = false;
 };
+// What the programs state of themselves.
+[[nodiscard]] HiddenDraws hidden_draws(std::span<const UnseenPart> parts);
 
 // Draws that could not be followed, and errors behind them: those of the draw's micro-batch, and
 // from the optimizer on all. A draw that one side alone has is a finding, unless the other side has
