@@ -22,9 +22,9 @@
 #include "analysis/checks/golden_check.h"
 #include "analysis/checks/judge.h"
 #include "analysis/checks/one_sided.h"
-#include "analysis/checks/own_modules.h"
 #include "analysis/checks/one_sided_states.h"
 #include "analysis/checks/other_precision.h"
+#include "analysis/checks/own_modules.h"
 #include "analysis/checks/summary_checks.h"
 #include "analysis/checks/unjudged.h"
 #include "analysis/findings/notes.h"
@@ -61,51 +61,6 @@ ElementType coarsest_type(const Trace& trace) {
                            text,
                            precision_names()));
   return rounded_operands(trace.manifest()).value_or(precision->coarsest);
-}
-
-// The first three names of the reference, each with the nearest one of the candidate.
-std::string nearest_pairs(std::span<const UnmatchedName> names) {
-  std::string text;
-  std::size_t count = 0;
-  for (const UnmatchedName& name : names) {
-    if (name.side == Names::kReference && !name.nearest.empty() && count < 3) {
-      const NearName& near = name.nearest.front();
-      text += fmt::format("{}{} {} and {} {}",
-                          count++ == 0 ? "" : ", ",
-                          name.path,
-                          shape_text(name.shape),
-                          near.path,
-                          shape_text(near.shape));
-    }
-  }
-  return text;
-}
-
-void require_common_id(const std::vector<Match>& matches, const Trace& r, const Trace& c) {
-  const bool common = std::any_of(matches.begin(), matches.end(), [](const Match& match) {
-    return !match.reference.empty() && !match.candidate.empty();
-  });
-  if (common) {
-    return;
-  }
-  std::string in_reference = "nothing";
-  std::string in_candidate = "nothing";
-  std::vector<const Match*> all;
-  for (const Match& match : matches) {
-    (match.candidate.empty() ? in_reference : in_candidate) = to_string(match.id);
-    all.push_back(&match);
-  }
-  const std::string nearest = nearest_pairs(find_unmatched(all));
-  TTRACE_THROW(
-      UsageError,
-      fmt::format(
-          "no tensor is in both traces; {} holds for example {}, {} holds {}{}; give modules the "
-          "same names in both programs, or pair the names with --rename FILE (docs/rename.md)",
-          r.directory(),
-          in_reference,
-          c.directory(),
-          in_candidate,
-          nearest.empty() ? "" : "; the nearest names are " + nearest));
 }
 
 // A tensor to judge: its position among the matches, and the user's tolerance.

@@ -5,6 +5,10 @@
 #include "trace/base/edit_distance.h"
 #include "trace/base/kind.h"
 
+#include <ttrace/error.h>
+
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -70,6 +74,24 @@ void add_nearest(Group& group, const std::vector<Group>& others) {
   }
 }
 
+// The first three names of the reference, each with the nearest one of the candidate.
+std::string nearest_pairs(std::span<const UnmatchedName> names) {
+  std::string text;
+  std::size_t count = 0;
+  for (const UnmatchedName& name : names) {
+    if (name.side == Names::kReference && !name.nearest.empty() && count < 3) {
+      const NearName& near = name.nearest.front();
+      text += fmt::format("{}{} {} and {} {}",
+                          count++ == 0 ? "" : ", ",
+                          name.path,
+                          shape_text(name.shape),
+                          near.path,
+                          shape_text(near.shape));
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<UnmatchedName> find_unmatched(std::span<const Match* const> matches) {
@@ -104,6 +126,33 @@ std::vector<UnmatchedName> find_unmatched(std::span<const Match* const> matches)
     names.push_back(std::move(group.name));
   }
   return names;
+}
+
+void require_common_id(std::span<const Match> matches, const Trace& r, const Trace& c) {
+  const bool common = std::any_of(matches.begin(), matches.end(), [](const Match& match) {
+    return !match.reference.empty() && !match.candidate.empty();
+  });
+  if (common) {
+    return;
+  }
+  std::string in_reference = "nothing";
+  std::string in_candidate = "nothing";
+  std::vector<const Match*> all;
+  for (const Match& match : matches) {
+    (match.candidate.empty() ? in_reference : in_candidate) = to_string(match.id);
+    all.push_back(&match);
+  }
+  const std::string nearest = nearest_pairs(find_unmatched(all));
+  TTRACE_THROW(
+      UsageError,
+      fmt::format(
+          "no tensor is in both traces; {} holds for example {}, {} holds {}{}; give modules the "
+          "same names in both programs, or pair the names with --rename FILE (docs/rename.md)",
+          r.directory(),
+          in_reference,
+          c.directory(),
+          in_candidate,
+          nearest.empty() ? "" : "; the nearest names are " + nearest));
 }
 
 }  // namespace ttrace

@@ -19,4 +19,9 @@ namespace ttrace {
 // and those by few letters, and the more so with the same shape or number of elements.
 [[nodiscard]] std::vector<UnmatchedName> find_unmatched(std::span<const Match* const> matches);
 
+// Throws UsageError, which names the nearest names, where no tensor is in both traces.
+void require_common_id(std::span<const Match> matches,
+                       const Trace& reference,
+                       const Trace& candidate);
+
 }  // namespace ttrace

@@ -373,10 +373,8 @@ void Judge::ask_finite(const Subject& subject, TensorVerdict& verdict) const {
 }
 
 void Judge::ask_cast(const Subject& subject, TensorVerdict& verdict) const {
-  if (!subject.match.master) {
-    return;
-  }
-  if (auto check = cast_check(subject.match, matches_[*subject.match.master])) {
+  const auto master = subject.match.master;
+  if (auto check = master ? cast_check(subject.match, matches_[*master]) : std::nullopt) {
     verdict.add(*std::move(check));
   }
 }

@@ -50,9 +50,10 @@ void note_harmless_scales(Report& report) {
 
 void note_one_sided(Report& report) {
   const auto count = std::ranges::count_if(report.tensors, [](const TensorVerdict& tensor) {
-    return is_gradient(tensor.id.kind) && std::ranges::any_of(tensor.excuses, [](const Excused& excused) {
-      return excused.excuse == Excuse::kOneSided && excused.sentence.empty();
-    });
+    return is_gradient(tensor.id.kind) &&
+           std::ranges::any_of(tensor.excuses, [](const Excused& excused) {
+             return excused.excuse == Excuse::kOneSided && excused.sentence.empty();
+           });
   });
   if (count > 0) {
     report.notes.push_back(

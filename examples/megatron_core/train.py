@@ -3,9 +3,8 @@
     ttrace check --reference "python train.py" \\
                  --candidate "torchrun --nproc-per-node 2 train.py --tp 2 --sp"
 
-Runs on CPUs with Gloo (cpu.py patches what Megatron-core takes for granted of CUDA), and with
-``--device cuda`` on GPUs with NCCL, each rank on that of its number on its machine. Data-parallel ranks are
-what tp x pp leaves of all ranks.
+Runs on CPUs with Gloo (cpu.py patches what Megatron-core takes for granted of CUDA), and with ``--device cuda`` on
+GPUs with NCCL, each rank on that of its number on its machine. Data-parallel ranks are what tp x pp leaves of all.
 """
 
 from __future__ import annotations

@@ -123,7 +123,8 @@ void Capture::look_for_unseen_draws() {
   if (draws_ == 0 && generators_ && generators_->have_moved()) {
     recorder_.not_seen(
         {NotSeenKind::kRandom,
-         "the state of the random numbers changed within the step, but no operator that TTrace sees "
+         "the state of the random numbers changed within the step, but no operator that TTrace "
+         "sees "
          "drew any; where one side draws numbers that the other one is not seen to draw, nothing "
          "that follows is judged"});
   }
@@ -138,7 +139,8 @@ void Capture::draw_unseen(const TensorId& id, std::string_view name) {
   recorder_.not_seen(
       {NotSeenKind::kRandom,
        std::string(name) + " in " + id.path +
-           " keeps the random numbers that it draws, so nobody can follow them, and what depends on "
+           " keeps the random numbers that it draws, so nobody can follow them, and what depends "
+           "on "
            "them is not judged; use an implementation of its own for attention and dropout, or set "
            "the probability of dropout to 0"});
 }

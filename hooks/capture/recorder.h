@@ -87,9 +87,9 @@ class Recorder {
   struct Options {
     const MicrobatchState* microbatch = nullptr;
     bool inferred = false;
-    Turn turn = {};                        // order 0: the next one
-    const RowPart* rows = nullptr;         // where the program has placed them
-    const FlatShard* flat = nullptr;       // not the annotated tensor, but a part of it
+    Turn turn = {};                   // order 0: the next one
+    const RowPart* rows = nullptr;    // where the program has placed them
+    const FlatShard* flat = nullptr;  // not the annotated tensor, but a part of it
     // A parameter as which the tensor lies, unless its own path is annotated.
     const std::string* like = nullptr;
     const Placement* placement = nullptr;  // where it lies; annotations say nothing of it

@@ -38,15 +38,13 @@ FollowedChoices::FollowedChoices(const std::string& directory, const std::string
 
 std::shared_ptr<const FollowedChoices> FollowedChoices::of(const Environment& environment) {
   if (environment.pass != Pass::kNoise) {
-    return environment.candidate.empty()
-               ? nullptr
-               : std::make_shared<const FollowedChoices>(environment.candidate,
-                                                         environment.reference);
+    return environment.candidate.empty() ? nullptr
+                                         : std::make_shared<const FollowedChoices>(
+                                               environment.candidate, environment.reference);
   }
   const bool own = environment.candidate.empty();
-  auto result =
-      std::make_shared<const FollowedChoices>(own ? environment.reference : environment.candidate,
-                                              environment.reference);
+  auto result = std::make_shared<const FollowedChoices>(
+      own ? environment.reference : environment.candidate, environment.reference);
   const std::string followed = read_manifest(environment.reference).forced_routing;
   TTRACE_CHECK(followed == (own ? "" : result->digest_),
                UsageError,

@@ -17,8 +17,8 @@ namespace ttrace {
 
 class ForcedValues : public GivenValues {
  public:
-  // `reference`: the trace that the candidate is compared with, to whose samples the candidate's are
-  // brought; empty: none. Throws FormatError if a trace cannot be read.
+  // `reference`: the trace that the candidate is compared with, to whose samples the candidate's
+  // are brought; empty: none. Throws FormatError if a trace cannot be read.
   ForcedValues(const std::string& candidate, const std::string& reference);
 
   // Returns nothing if the candidate does not have the tensor, has it in another shape, or if it

@@ -8,8 +8,8 @@
 #include "hooks/capture/capture.h"
 #include "hooks/capture/observer.h"
 #include "hooks/write/writer_thread.h"
-#include "trace/base/not_seen.h"
 #include "trace/base/durable_file.h"
+#include "trace/base/not_seen.h"
 
 #include <ttrace/annotations.h>
 #include <ttrace/layout.h>
@@ -80,7 +80,7 @@ class Tracer {
   TensorCount start_;              // parameters that the reference stores, or would store
   std::vector<NotSeen> not_seen_;  // of every step
   std::set<std::int64_t> begun_;   // traced iterations so far
-  FileDescriptor claim_;          // of this rank's place, in a counting pass
+  FileDescriptor claim_;           // of this rank's place, in a counting pass
   bool in_step_ = false;
   int exceptions_at_begin_ = 0;
 };

@@ -73,9 +73,8 @@ def attach(
         steps: "program": the program wraps every iteration in `Tracer.step`. With "optimizer" it does not need
             to: a step ends with the optimizer's, however many micro-batches were accumulated for it, and the
             next one begins. For loops that are not the program's own.
-        copies: models that the program keeps as copies of this one, such as averages of its parameters, by a
-            name for each: `{"ema": ema_model}`. A dictionary from parameters' names to tensors serves as well.
-            They are compared as every step leaves them.
+        copies: models, or dictionaries of tensors by parameters' names, that the program keeps as copies of this
+            one, such as averages: `{"ema": ema_model}`. They are compared as every step leaves them.
         untraced: regular expressions of ids that are left out, and that the other run may have: what cannot
             be compared, such as rows that a router has sorted by expert.
         describe: facts that must be equal in both runs for a comparison to make sense (data, seed, sizes).
@@ -85,8 +84,8 @@ def attach(
         The tracer, inert unless ``ttrace check`` started this process.
 
     Raises:
-        RuntimeError: a variable TTRACE_* or a placement is wrong; the message names it. Or a launcher started
-            several processes, and torch.distributed is not initialized.
+        RuntimeError: a variable TTRACE_* or a placement is wrong, or this is one of several processes without
+            torch.distributed.
         TypeError: no kind of program recognises the model, or an option is unknown; or steps shall follow an
             optimizer that is none of torch.
         ValueError: `placements` or `steps` has a value that is not listed here, or one of `copies` has none of the
@@ -99,9 +98,7 @@ def attach(
     session = _the_session()
     if not session.active():
         return Tracer(session, None)
-    from .programs import (
-        program_of,
-    )  # a late import: untraced runs do not need the parts of torch that it loads
+    from .programs import program_of  # late: untraced runs do not need the parts of torch that it loads
 
     program = program_of(model, optimizer, dict(describe or {}), options)
     refuse_part_of_a_job(program.layout)

@@ -83,8 +83,8 @@ def test_counters_and_learning_rates_are_compared(check):
 def test_a_wrong_learning_rate_is_named(check):
     halved = kept(check, "--eval", "--eval --rate 0.05")
     assert halved.first == "s0/state/stem.weight.lr/0", halved.summary()
-    diagnosis = halved.report["first_divergence"]["diagnosis"]
-    assert diagnosis["signature"] == "optimizer" and "0.5000" in diagnosis["sentence"]
+    found = halved.report["first_divergence"]
+    assert found["signature"] == "optimizer" and "0.5000" in found["probable_cause"]
     later = kept(check, "--eval", "--eval --next-rate 0.1")
     assert later.first == "s0/state/stem.weight.lr_next/0", later.summary()
 
@@ -109,7 +109,7 @@ def test_buffers_are_compared(check):
 def test_statistics_of_each_ranks_own_samples_are_named(check):
     outcome = kept(check, "", "")
     assert outcome.first == "s0/m0/output/bn/0", outcome.summary()
-    assert outcome.report["first_divergence"]["diagnosis"]["signature"] == "local_statistics"
+    assert outcome.report["first_divergence"]["signature"] == "local_statistics"
 
 
 # Symptom: ranks that drew their own start values got "within bound", because TTrace had replaced them.

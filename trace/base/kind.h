@@ -139,10 +139,8 @@ inline constexpr std::array kKindTraits = {
                .family = KindFamily::kState,
                .of_update = true,
                .power_of_gradient = 2},  // at most
-    KindTraits{.kind = Kind::kCopy,
-               .name = "copy",
-               .family = KindFamily::kParameter,
-               .of_update = true},
+    KindTraits{
+        .kind = Kind::kCopy, .name = "copy", .family = KindFamily::kParameter, .of_update = true},
     KindTraits{.kind = Kind::kBuffer, .name = "buffer", .family = KindFamily::kState},
     KindTraits{.kind = Kind::kStart, .name = "start", .family = KindFamily::kParameter},
 };

@@ -3,7 +3,6 @@
 #include "trace/base/precision.h"
 #include "trace/file/capture_counts.h"
 #include "trace/file/manifest.h"
-#include "trace/file/manifest.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_reader.h"
 

@@ -37,8 +37,7 @@ std::string reference_of(const std::string& run) {
   const std::string followed = read_manifest(rerouted).forced_routing;
   Trace candidate = Trace::open(run + "/candidate");
   static_cast<void>(align_samples(Trace::open(rerouted), candidate));
-  return followed == digest_of_choices(candidate) ? rerouted
-                                                                        : run + "/reference";
+  return followed == digest_of_choices(candidate) ? rerouted : run + "/reference";
 }
 
 std::optional<Trace> golden_trace(const std::string& run) {

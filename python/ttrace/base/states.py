@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from .local_part import local_part
 from .names import canonical
 from .quantised import is_quantised
 from .unseen import unseen
+from .values import OptimizerState
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # kinds of their own
 LEARNING_RATE = "lr"
@@ -32,6 +33,23 @@ def further_states(state: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], t
                 else:
                     found[path] = tensor
     return found, tuple(left_out)
+
+
+def kept_state(
+    path: str, state: Mapping[str, Any], rate: float | None, dims_of: Callable[[torch.Tensor], str | None]
+) -> OptimizerState:
+    """What an optimizer and its scheduler have left of a parameter for the next step. `dims_of` says where a tensor
+    lies that says so itself."""
+    others, left_out = further_states(state)
+    dims = {name: dims_of(tensor) for name, tensor in others.items()}
+    if rate is not None:
+        others[NEXT_LEARNING_RATE] = number(rate)
+    return OptimizerState(
+        path,
+        others={name: local_part(tensor) for name, tensor in others.items()},
+        dims={name: text for name, text in dims.items() if text is not None},
+        left_out=left_out,
+    )
 
 
 def number(value: float) -> torch.Tensor:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
 from ..base.program import Program
 from ..base.refusals import refuse_untraceable
 from . import deepspeed, deepspeed_pipeline, dtensor, fsdp1, megatron, pipelining, plain

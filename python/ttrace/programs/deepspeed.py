@@ -22,7 +22,8 @@ from ..base.unseen import unseen
 from ..base.values import Dims
 from .deepspeed_state import EngineState, is_partitioned
 from .divided import DividedProgram
-from .plain import dims_text, norm_of_gradients
+from .plain import dims_text
+from .steps_of_optimizer import norm_of_gradients
 
 
 def _class(module: str, name: str) -> type | None:
@@ -165,19 +166,13 @@ class _StepsOfEngine:
         self._engine = engine
         self._program = program
         self.followers: list[Callable[[], None]] = []
-        self._stepped = False  # in the current step
         # What engine.step() calls once all micro-batches are accumulated and reduced, and only then.
         self._own = engine._take_model_step
         engine._take_model_step = self._step
 
     def hooks(self) -> Iterator[Removable]:
         """None that exist only while a step is traced."""
-        self._stepped = False
         yield from ()
-
-    def step_ends(self) -> None:
-        if self._stepped:
-            self._recorder.parameters_updated(self._program.kept_states())
 
     def _step(self, *args: Any, **kwargs: Any) -> None:
         is_traced = self._recorder.in_step
@@ -189,7 +184,6 @@ class _StepsOfEngine:
                     norm = norm_of_gradients(list(self._program.model.parameters()))
         self._own(*args, **kwargs)
         if is_traced:
-            self._stepped = True
             with unseen():
                 kept = self._engine.get_global_grad_norm()  # None: of whole gradients, whose norm nobody keeps
                 norm = norm if kept is None else float(kept)

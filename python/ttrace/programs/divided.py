@@ -11,14 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..base.names import canonical
 from ..base.recorder import Recorder
-from ..base.states import LEARNING_RATE, number
 from ..base.unseen import unseen
 from ..base.values import Description, Gradient, OptimizerState, Parameter, precision_of
 from .plain import PlainProgram
@@ -140,25 +139,21 @@ class DividedProgram(PlainProgram):
     def states(self) -> list[OptimizerState]:
         return [state for entry in self._parameters for state in self._states(entry)]
 
+    def step_ends(self, recorder: Recorder) -> None:
+        recorder.not_seen(
+            "state",
+            "learning rates, and what the optimizer keeps beside masters and AdamW's moments, are not read where a "
+            "wrapper divides parameters",
+        )
+
     def _states(self, entry: Parameter) -> Iterator[OptimizerState]:
         """The parameter and what the optimizer has of it, which may be another part of it."""
         value = self._where.value(entry.object)
-        rate = self.optimizers.learning_rates().get(id(entry.object))
-        others = {} if rate is None else {LEARNING_RATE: number(rate)}
         if value is not None:
-            yield OptimizerState(entry.path, param=value.tensor, flat_first=value.first, others=others)
+            yield OptimizerState(entry.path, param=value.tensor, flat_first=value.first)
         master = self._where.master(entry.object)
         moments = [self._where.state(entry.object, name) for name in ("exp_avg", "exp_avg_sq")]
         known = next((part for part in (master, *moments) if part is not None), None)
         if known is not None:
             tensors = [None if part is None else part.tensor for part in (master, *moments)]
             yield OptimizerState(entry.path, None, *tensors, flat_first=known.first)
-
-    def _kept(self, parameter: Parameter, rate: float | None) -> OptimizerState:
-        kept = super()._kept(parameter, rate)
-        counters = {name: tensor for name, tensor in kept.others.items() if tensor.numel() == 1}
-        parts = {name: self._where.state(parameter.object, name) for name in kept.others if name not in counters}
-        held = {name: part for name, part in parts.items() if part is not None}
-        first = next((part.first for part in held.values()), -1)
-        tensors = {name: part.tensor for name, part in held.items()}
-        return replace(kept, others={**counters, **tensors}, flat_first=first)

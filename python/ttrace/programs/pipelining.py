@@ -23,7 +23,8 @@ from ..base.optimizers import Optimizers
 from ..base.program import Program
 from ..base.recorder import Recorder
 from ..base.values import ROOT, UNTRACED, Buffer, Description, Dims, Parameter, Rows, Site, Untraced
-from .plain import GradientsOfStep, PlainProgram
+from .plain import PlainProgram
+from .steps_of_optimizer import GradientsOfStep
 
 
 # What a stage does for one micro-batch, whose number is the first argument.

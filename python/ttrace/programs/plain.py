@@ -30,21 +30,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from ..base.calls import Removable, after_call, aside, before_call, before_outermost_call
+from ..base.calls import Removable, after_call, before_call, before_outermost_call
 from ..base.compiled import is_compiled, original
 from ..base.layout import Layout
 from ..base.local_part import local_part, unwrapped
 from ..base.loss_scale import loss_scale_of
 from ..base.names import canonical, traced_modules
-from ..base.optimizers import Optimizers, before_clipping
+from ..base.optimizers import Optimizers
 from ..base.program import Program
 from ..base.quantised import readable
 from ..base.recorder import Recorder
+from ..base.states import LEARNING_RATE, MOMENTS, kept_state, number
 from ..base.ties import ties_in
-from ..base.states import LEARNING_RATE, MOMENTS, NEXT_LEARNING_RATE, further_states, number
 from ..base.trees import tensors_of
 from ..base.unseen import unseen
 from ..base.values import (
@@ -59,8 +58,10 @@ from ..base.values import (
     Untraced,
     precision_of,
 )
+from .called_parts import Parts
 from .expert_choices import Choices, expert_blocks
 from .parallel_layers import cuts_weights, is_parallel_layer, layer_dims
+from .steps_of_optimizer import GradientsOfStep
 
 # Names that models of Hugging Face and others have next to the usual ones.
 ROLES = {
@@ -137,7 +138,7 @@ class PlainProgram(Program):
         self.layout = Layout()
         self.accumulated = 1  # gradients are divided by this number of micro-batches only at the end
         self._forwards = 0
-        self._parts: _Parts | None = None  # of the model, that began the current micro-batch
+        self._parts: Parts | None = None  # of the model, that began the current micro-batch
         self._batches: dict[int, int] = {}  # rows of each sample, by the size that a dimension of samples has
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             self.layout.rank = torch.distributed.get_rank()
@@ -378,7 +379,7 @@ class PlainProgram(Program):
         if self._evaluates() or is_recomputed or belongs:
             return
         self._next_microbatch(recorder)
-        self._parts = _Parts()
+        self._parts = Parts()
         self._note_samples(args, kwargs)
 
     def part_returned(self, output: Any) -> None:
@@ -422,103 +423,17 @@ class PlainProgram(Program):
     def kept_states(self) -> list[OptimizerState]:
         """What the optimizer and its scheduler have left for the next step."""
         rates = self.optimizers.learning_rates()
-        return [self._kept(parameter, rates.get(id(parameter.object))) for parameter in self.parameters()]
-
-    def _kept(self, parameter: Parameter, rate: float | None) -> OptimizerState:
-        others, left_out = further_states(self.optimizers.state(parameter.object))
-        dims = {name: self.own_dims(tensor) for name, tensor in others.items()}
-        if rate is not None:
-            others[NEXT_LEARNING_RATE] = number(rate)
-        return OptimizerState(
-            parameter.path,
-            others={name: local_part(tensor) for name, tensor in others.items()},
-            dims={name: text for name, text in dims.items() if text is not None},
-            left_out=left_out,
-        )
+        state_of = self.optimizers.state
+        return [
+            kept_state(entry.path, state_of(entry.object), rates.get(id(entry.object)), self.own_dims)
+            for entry in self.parameters()
+        ]
 
     def buffers(self) -> list[Buffer]:
         return [
             Buffer(canonical(name), local_part(buffer), self.own_dims(buffer))
             for name, buffer in self.model.named_buffers()
         ]
-
-
-class _Parts:
-    """Calls of a model's modules that began a micro-batch, because the program does not call the model itself. The
-    first one after their backward begins the next."""
-
-    def __init__(self) -> None:
-        self.went_back = False
-
-    def wait_for_backward(self, output: Any) -> None:
-        for tensor in tensors_of(output):
-            if tensor.requires_grad and torch.is_grad_enabled():
-                tensor.register_hook(self._goes_back)
-
-    def _goes_back(self, gradient: torch.Tensor) -> None:
-        del gradient
-        self.went_back = True
-
-
-class GradientsOfStep:
-    """Records gradients once they are final, before torch clips them or an optimizer's step begins, parameters and
-    moments when that step is done, and what else is kept as the program's step leaves it."""
-
-    def __init__(self, recorder: Recorder, optimizers: Optimizers, programs: Sequence[PlainProgram]):
-        self._recorded = False  # in the current step
-        self._stepped = False
-        self._recorder = recorder
-        self._optimizers = optimizers
-        self._programs = programs
-        optimizers.watch(self.record, self._updated)
-
-    def hooks(self) -> Iterator[Removable]:
-        """While a step is traced."""
-        self._recorded = self._stepped = False
-        if self._optimizers:
-            yield from before_clipping(self._clips)
-
-    def _clips(self, parameters: list[torch.Tensor], total_norm: torch.Tensor) -> torch.Tensor:
-        if self._recorded or not self._recorder.in_step:
-            return total_norm  # within the optimizer's step
-        # The program took this norm of its own gradients. Where they are replaced, it clips by that of the others.
-        own = norm_of_gradients(parameters) if self._recorder.replaces_values else 0.0
-        self.record()
-        with unseen(), torch.no_grad():
-            if 0.0 < own < math.inf:
-                total_norm = total_norm * (norm_of_gradients(parameters) / own)
-            norm = total_norm.full_tensor() if isinstance(total_norm, DTensor) else total_norm
-            self._recorder.scalar("grad_norm", float(norm))
-        return total_norm
-
-    def record(self) -> None:
-        """The gradients are final; what the program does to them from now on, such as clipping, is not recorded."""
-        if self._recorded or not self._recorder.in_step:
-            return
-        self._recorded = True
-        self._recorder.gradients_reduced(
-            [gradient for program in self._programs for gradient in program.gradients()]
-        )
-
-    def _updated(self) -> None:
-        if self._recorder.in_step:
-            self._stepped = True
-            self._recorder.parameters_updated(
-                [state for program in self._programs for state in program.states()]
-            )
-
-    def step_ends(self) -> None:
-        if self._stepped:
-            self._recorder.parameters_updated(
-                [state for program in self._programs for state in program.kept_states()]
-            )
-
-
-def norm_of_gradients(parameters: list[torch.Tensor]) -> float:
-    """Of what this rank holds of them."""
-    with unseen(), torch.no_grad():
-        gradients = [local_part(parameter.grad) for parameter in parameters if parameter.grad is not None]
-        return math.sqrt(sum(float(gradient.double().square().sum()) for gradient in gradients))
 
 
 def class_name(model: torch.nn.Module) -> str:

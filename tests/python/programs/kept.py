@@ -76,7 +76,8 @@ with tracer.step(0) as step:
     optimizer.step()
     if ARGS.halve and RANK == WORLD - 1:
         for state in optimizer.state.values():
-            state[ARGS.halve].mul_(0.5)
+            if ARGS.halve in state:
+                state[ARGS.halve].mul_(0.5)
     for group in optimizer.param_groups:
         group["lr"] = ARGS.next_rate
     with torch.no_grad():

@@ -1,0 +1,88 @@
+"""What a step of a plain program's optimizer begins with and leaves, recorded at the right moments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from ..base.calls import Removable
+from ..base.local_part import local_part
+from ..base.optimizers import Optimizers, before_clipping
+from ..base.recorder import Recorder
+from ..base.unseen import unseen
+from ..base.values import Gradient, OptimizerState
+
+
+class Updated(Protocol):
+    """What a program tells of its parameters."""
+
+    def gradients(self) -> list[Gradient]: ...
+
+    def states(self) -> list[OptimizerState]: ...
+
+    def kept_states(self) -> list[OptimizerState]: ...
+
+
+class GradientsOfStep:
+    """Records gradients once they are final, before torch clips them or an optimizer's step begins, parameters and
+    moments when that step is done, and what else is kept as the program's step leaves it."""
+
+    def __init__(self, recorder: Recorder, optimizers: Optimizers, programs: Sequence[Updated]):
+        self._recorded = False  # in the current step
+        self._stepped = False
+        self._recorder = recorder
+        self._optimizers = optimizers
+        self._programs = programs
+        optimizers.watch(self.record, self._updated)
+
+    def hooks(self) -> Iterator[Removable]:
+        """While a step is traced."""
+        self._recorded = self._stepped = False
+        if self._optimizers:
+            yield from before_clipping(self._clips)
+
+    def _clips(self, parameters: list[torch.Tensor], total_norm: torch.Tensor) -> torch.Tensor:
+        if self._recorded or not self._recorder.in_step:
+            return total_norm  # within the optimizer's step
+        # The program took this norm of its own gradients. Where they are replaced, it clips by that of the others.
+        own = norm_of_gradients(parameters) if self._recorder.replaces_values else 0.0
+        self.record()
+        with unseen(), torch.no_grad():
+            if 0.0 < own < math.inf:
+                total_norm = total_norm * (norm_of_gradients(parameters) / own)
+            norm = total_norm.full_tensor() if isinstance(total_norm, DTensor) else total_norm
+            self._recorder.scalar("grad_norm", float(norm))
+        return total_norm
+
+    def record(self) -> None:
+        """The gradients are final; what the program does to them from now on, such as clipping, is not recorded."""
+        if self._recorded or not self._recorder.in_step:
+            return
+        self._recorded = True
+        self._recorder.gradients_reduced(
+            [gradient for program in self._programs for gradient in program.gradients()]
+        )
+
+    def _updated(self) -> None:
+        if self._recorder.in_step:
+            self._stepped = True
+            self._recorder.parameters_updated(
+                [state for program in self._programs for state in program.states()]
+            )
+
+    def step_ends(self) -> None:
+        if self._stepped:
+            self._recorder.parameters_updated(
+                [state for program in self._programs for state in program.kept_states()]
+            )
+
+
+def norm_of_gradients(parameters: list[torch.Tensor]) -> float:
+    """Of what this rank holds of them."""
+    with unseen(), torch.no_grad():
+        gradients = [local_part(parameter.grad) for parameter in parameters if parameter.grad is not None]
+        return math.sqrt(sum(float(gradient.double().square().sum()) for gradient in gradients))
