@@ -353,6 +353,24 @@ void add_excuses(std::span<const Match> matches, const DiffOptions& options, Rep
   }
 }
 
+// States how much depends on random numbers that the reference could not follow.
+void state_random(Report& report) {
+  const auto is_unjudged = [](const TensorVerdict& tensor) {
+    return tensor.has(Excuse::kRandom) && tensor.status() == Status::kNotJudged;
+  };
+  const auto count = std::ranges::count_if(report.tensors, is_unjudged);
+  if (count > 0) {
+    const auto first = std::ranges::find_if(report.tensors, is_unjudged);
+    report.not_seen.push_back(
+        {NotSeenKind::kRandom,
+         std::nullopt,
+         fmt::format("{} not judged, because they depend on random numbers that the reference "
+                     "could not follow, or are such numbers; the first is {}",
+                     count == 1 ? "1 tensor is" : fmt::format("{} tensors are", count),
+                     to_string(first->id))});
+  }
+}
+
 Heads heads_of(const Trace& reference, const Trace& candidate) {
   return {head_size(reference.manifest().model), ModelVocabulary(candidate.manifest().roles)};
 }
@@ -386,6 +404,7 @@ void connect(const Trace& reference,
   state_unjudged_values(report);
   note_permissions(report);
   std::ranges::move(unseen_states(report.tensors), std::back_inserter(report.not_seen));
+  state_random(report);
   warn_of_unused(report.tensors, {options.allow_missing, options.allow_failed}, report.warnings);
   note_weak_operators(report);
   note_harmless_scales(report);

@@ -2,7 +2,6 @@
 #include "hooks/base/take_snapshot.h"
 #include "hooks/capture/capture.h"
 #include "hooks/capture/record_tensor.h"
-#include "trace/base/zoom_target.h"
 
 #include <ttrace/error.h>
 
@@ -88,18 +87,16 @@ void Capture::drew(const RandomOperator& random,
                    const std::vector<c10::IValue>& outputs) {
   contain([&] {
     ++draws_;
-    if (!in_microbatch()) {
-      return;
-    }
     const OpenScope* const scope = innermost_scope();
+    if (!in_microbatch() || scope == nullptr) {
+      return;  // outside of modules a program draws its data
+    }
     const MicrobatchPtr microbatch = current_microbatch();
-    const std::string path =
-        scope == nullptr ? std::string(kOutsideOfModules) : std::string(scope->path);
-    const int slot = scope == nullptr ? 0 : scope->draws++;
+    const int slot = scope->draws++;
     // Backward itself runs with gradients off; with gradients on, a forward runs again.
     const bool is_of_backward = in_backward() && !at::GradMode::is_enabled();
     const ForwardRun run = is_of_backward ? ForwardRun() : forward_run();
-    const TensorId id = recorder_.next_id({Kind::kDraw, path, slot, run}, microbatch.get());
+    const TensorId id = recorder_.next_id({Kind::kDraw, scope->path, slot, run}, microbatch.get());
     const at::Tensor draw = random.draw_among(outputs);
     if (!draw.defined() || !unreadable(draw).empty()) {
       if (!draw.defined() || unreadable(draw) != kInGraph) {

@@ -201,7 +201,7 @@ void Plan::add_candidate() {
   }
 }
 
-// The reference once more, where the candidate chose other experts.
+// The reference once more, where the candidate chose other experts or drew other random numbers.
 void Plan::add_rerouted() {
   const ReferenceRun following = following_reference();
   const std::string name = following.label("reference");
