@@ -1,5 +1,6 @@
 #include "analysis/rename/rearrange.h"
 
+#include "analysis/align/merged_copy.h"
 #include "analysis/findings/wording.h"
 #include "trace/file/record.h"
 
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <numeric>
 #include <ranges>
 #include <string>
@@ -135,6 +137,17 @@ void require_parts_of_one(std::span<const MergeResult> parts, std::size_t dim) {
   }
 }
 
+// The number that all parts have: what an optimizer keeps of a whole parameter, such as its
+// learning rate.
+MergeResult shared_number(std::span<const MergeResult> parts) {
+  for (const MergeResult& part : parts) {
+    TTRACE_CHECK(std::ranges::equal(part.bytes, parts[0].bytes),
+                 UsageError,
+                 "its parts have different numbers, but what they become has one");
+  }
+  return copy_of(parts[0]);
+}
+
 // Bytes of one index of dimension `dim`, and how often the dimension is walked through.
 struct Blocks {
   std::size_t inner = 0;
@@ -150,6 +163,9 @@ Blocks blocks_of(const MergeResult& tensor, std::size_t dim) {
 }  // namespace
 
 MergeResult rearranged(const MergeResult& tensor, const DimsSpec& from, const DimsSpec& to) {
+  if (tensor.shape.empty()) {
+    return copy_of(tensor);
+  }
   const std::vector<Factor> factors = sized_factors(from, tensor.shape);
   MergeResult result;
   result.type = tensor.type;
@@ -171,6 +187,9 @@ MergeResult rearranged(const MergeResult& tensor, const DimsSpec& from, const Di
 }
 
 Shape rearranged_shape(const Shape& shape, const DimsSpec& from, const DimsSpec& to) {
+  if (shape.empty()) {
+    return shape;
+  }
   const std::vector<Factor> factors = sized_factors(from, shape);
   Shape result;
   for (const auto& word : to.dims) {
@@ -243,6 +262,9 @@ std::vector<std::int64_t> part_sizes(std::int64_t size, const Fusion& fusion) {
 }
 
 MergeResult fused(std::span<const MergeResult> parts, const Fusion& fusion, std::size_t dim) {
+  if (parts[0].shape.empty()) {
+    return shared_number(parts);
+  }
   require_parts_of_one(parts, dim);
   std::vector<std::int64_t> sizes;
   for (const MergeResult& part : parts) {
@@ -269,6 +291,12 @@ MergeResult fused(std::span<const MergeResult> parts, const Fusion& fusion, std:
 }
 
 std::vector<MergeResult> split(const MergeResult& tensor, const Fusion& fusion, std::size_t dim) {
+  if (tensor.shape.empty()) {
+    std::vector<MergeResult> parts;
+    std::ranges::generate_n(
+        std::back_inserter(parts), std::ssize(fusion.ratio), [&] { return copy_of(tensor); });
+    return parts;
+  }
   require_dim(tensor, dim);
   const std::vector<std::int64_t> sizes = part_sizes(tensor.shape[dim], fusion);
   const std::vector<PartPiece> pieces = pieces_of(sizes, fusion);

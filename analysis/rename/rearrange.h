@@ -34,7 +34,8 @@ namespace ttrace {
 [[nodiscard]] std::optional<std::vector<std::size_t>> permutation(const DimsSpec& from,
                                                                   const DimsSpec& to);
 
-// The parts as one tensor, put together along `dim`.
+// The parts as one tensor, put together along `dim`. Numbers, which have no dimensions, must be
+// equal, and stay one number.
 [[nodiscard]] MergeResult fused(std::span<const MergeResult> parts,
                                 const Fusion& fusion,
                                 std::size_t dim);

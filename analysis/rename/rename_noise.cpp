@@ -104,6 +104,9 @@ ShapedNoise rearranged_noise(const ShapedNoise& noise,
                              const DimsSpec& to,
                              Shape shape) {
   ShapedNoise result{noise.row, std::move(shape)};
+  if (noise.shape.empty()) {
+    return result;
+  }
   result.row.slices.clear();
   const auto places = permutation(from, to);
   if (!places) {
@@ -122,6 +125,9 @@ ShapedNoise rearranged_noise(const ShapedNoise& noise,
 
 ShapedNoise fused_noise(std::span<const ShapedNoise> parts, const Fusion& fusion, std::size_t dim) {
   ShapedNoise result = parts[0];
+  if (result.shape.empty()) {
+    return result;  // a number that all parts share
+  }
   result.shape[dim] = 0;
   result.row = {};
   result.row.along_reference = 0.0;
@@ -165,6 +171,9 @@ ShapedNoise fused_noise(std::span<const ShapedNoise> parts, const Fusion& fusion
 std::optional<std::vector<ShapedNoise>> split_noise(const ShapedNoise& tensor,
                                                     const Fusion& fusion,
                                                     std::size_t dim) {
+  if (tensor.shape.empty()) {
+    return std::vector<ShapedNoise>(fusion.ratio.size(), tensor);  // a number that all parts share
+  }
   const auto along = slices_along(tensor, dim);
   if (!along) {
     return std::nullopt;
