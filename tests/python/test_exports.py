@@ -39,7 +39,8 @@ def test_safetensors_hold_every_tensor_bit_for_bit(run, tmp_path):
     assert set(tensors) == set(trace)
     for name, tensor in tensors.items():
         expected = trace[name].merged()
-        assert tensor.dtype == expected.dtype and torch.equal(tensor.reshape(-1).view(torch.uint8), expected.reshape(-1).view(torch.uint8)), name
+        bits, expected_bits = (number.reshape(-1).view(torch.uint8) for number in (tensor, expected))
+        assert tensor.dtype == expected.dtype and torch.equal(bits, expected_bits), name
     assert {torch.bfloat16, torch.int64} <= {tensor.dtype for tensor in tensors.values()}
 
 

@@ -25,13 +25,13 @@ def further_states(state: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], t
     """
     found: dict[str, torch.Tensor] = {}
     left_out: list[str] = []
-    for name, value in state.items():
-        if name not in MOMENTS:
-            for path, tensor in _tensors(_part(name), value):
-                if tensor is None:
-                    left_out.append(path)
-                else:
-                    found[path] = tensor
+    with unseen():
+        parts = [part for name, value in state.items() if name not in MOMENTS for part in _tensors(_part(name), value)]
+    for path, tensor in parts:
+        if tensor is None:
+            left_out.append(path)
+        else:
+            found[path] = tensor
     return found, tuple(left_out)
 
 
@@ -53,7 +53,8 @@ def kept_state(
 
 
 def number(value: float) -> torch.Tensor:
-    return torch.tensor(value, dtype=torch.float64)
+    with unseen():
+        return torch.tensor(value, dtype=torch.float64)
 
 
 def _part(name: Any) -> str:

@@ -70,15 +70,15 @@ class GradientsOfStep:
     def _updated(self) -> None:
         if self._recorder.in_step:
             self._stepped = True
-            self._recorder.parameters_updated(
-                [state for program in self._programs for state in program.states()]
-            )
+            with unseen():
+                states = [state for program in self._programs for state in program.states()]
+            self._recorder.parameters_updated(states)
 
     def step_ends(self) -> None:
         if self._stepped:
-            self._recorder.parameters_updated(
-                [state for program in self._programs for state in program.kept_states()]
-            )
+            with unseen():
+                states = [state for program in self._programs for state in program.kept_states()]
+            self._recorder.parameters_updated(states)
 
 
 def norm_of_gradients(parameters: list[torch.Tensor]) -> float:
