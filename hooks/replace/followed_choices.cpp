@@ -19,19 +19,10 @@ TensorId first_forward(TensorId id) {
   return id;
 }
 
-// The trace with its samples where the reference has them; `reference` may be empty.
-Trace aligned(const std::string& directory, const std::string& reference) {
-  Trace trace = Trace::open(directory);
-  if (!reference.empty() && reference != directory) {
-    static_cast<void>(align_samples(Trace::open(reference), trace));
-  }
-  return trace;
-}
-
 }  // namespace
 
 FollowedChoices::FollowedChoices(const std::string& directory, const std::string& reference)
-    : trace_(aligned(directory, reference)),
+    : trace_(open_aligned(reference, directory)),
       routing_(read_routing(trace_)),
       draws_(trace_),
       digest_(digest_of_choices(trace_)) {}

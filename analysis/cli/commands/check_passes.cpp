@@ -224,8 +224,7 @@ ReferenceRun prepare_judge(const CheckOptions& options,
     judge = plain;
   }
   if (options.rename && !judge.candidate.empty()) {
-    Trace candidate = Trace::open(run.candidate());
-    static_cast<void>(align_samples(Trace::open(run.reference()), candidate));
+    const Trace candidate = open_aligned(run.reference(), run.candidate());
     const std::string followed = digest_of_choices(candidate);
     rename_pass(options, judge.folder, run.rerouted(), {.forced_routing = followed}, course);
   } else if (options.rename && before > 0) {

@@ -35,8 +35,7 @@ std::string reference_of(const std::string& run) {
     return run + "/reference";
   }
   const std::string followed = read_manifest(rerouted).forced_routing;
-  Trace candidate = Trace::open(run + "/candidate");
-  static_cast<void>(align_samples(Trace::open(rerouted), candidate));
+  const Trace candidate = open_aligned(rerouted, run + "/candidate");
   return followed == digest_of_choices(candidate) ? rerouted : run + "/reference";
 }
 
