@@ -176,15 +176,16 @@ def listener_at(path: str) -> socket.socket:
 
 def serve(path: str, modules: list[str], input_ends: bool) -> list[str]:
     set_environment()
+    answer = os.dup(1)
+    os.dup2(2, 1)  # DeepSpeed prints when it is imported; whoever starts us waits for a line of ours alone
     for module in (*PRELOADED, *modules):
         importlib.import_module(module)
     # Otherwise every program would walk all that was imported when it ends, and so get a copy of that memory: a second of work.
     gc.collect()
     gc.freeze()
     listener = listener_at(path)
-    print("serves", flush=True)
-    if not input_ends:  # nobody reads this any more; errors are in the log
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.write(answer, b"serves\n")
+    os.close(answer)
     return Server(listener, input_ends).serve()
 
 

@@ -98,3 +98,13 @@ def test_a_program_is_killed_with_its_client(server, tmp_path):
         killed.kill()
         assert select.select([program], [], [], 60)[0]
     os.close(program)
+
+
+def test_serves_only_once_it_listens_whatever_its_modules_print(tmp_path, monkeypatch):
+    """Programs of DeepSpeed, which prints when it is imported, found no socket."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "talkative.py").write_text("print('hello', flush=True)")
+    with fork_server(str(tmp_path / "socket"), ("talkative",)) as process:
+        connect("socket").close()
+        process.stdin.close()

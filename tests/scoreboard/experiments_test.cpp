@@ -68,8 +68,8 @@ TEST(CheckRun, CountsTheRanksOfALayout) {
 TEST(CheckRun, WithoutAVerdictSaysWhy) {
   const TemporaryDirectory folder;
   const CheckResult result = run_check({.program = TTRACE_BIN "/ttrace",
-                                        .reference = "echo no such model >&2; exit 3",
-                                        .candidate = "true",
+                                        .reference = "true",
+                                        .candidate = "echo no such model >&2; exit 3",
                                         .folder = folder / "check",
                                         .noise = 0});
   EXPECT_THAT(result.problem, HasSubstr("exited with status 3"));
