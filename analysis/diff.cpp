@@ -33,6 +33,7 @@
 #include "trace/base/precision.h"
 #include "trace/base/random.h"
 #include "trace/file/noise_table.h"
+#include "trace/samples/given_data.h"
 
 #include <ttrace/error.h>
 
@@ -472,6 +473,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
                      .heads = heads_of(reference, candidate),
                      .others = other_passes(report, options, candidate, matches, limits),
                      .samples = options.samples,
+                     .given = given_inputs(reference),
                      .allowances = options.allowances,
                      .shuffle = options.shuffle});
   const std::vector<Task> tasks = plan(matches, judge, options, report);

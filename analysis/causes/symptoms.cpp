@@ -176,7 +176,7 @@ Hypotheses no_random_numbers(const Evidence& evidence) {
 
 Hypotheses source(const Evidence& evidence, const Sides& sides) {
   const TensorId& id = evidence.finding().id;
-  const bool data = id.kind == Kind::kData;
+  const bool data = evidence.finding().is_given;
   const bool start = id.kind == Kind::kParam && is_first_step(evidence);
   if (!data && !start) {
     return {};
@@ -188,7 +188,7 @@ Hypotheses source(const Evidence& evidence, const Sides& sides) {
                   "inherits the difference",
                   data ? fmt::format("read the same {}: check the order of samples, the cut of the "
                                      "batch, the tokeniser",
-                                     id.path)
+                                     id.kind == Kind::kData ? id.path : "input")
                        : fmt::format("start from the same {}: check the initialisation, and how a "
                                      "checkpoint was cut into shards",
                                      id.path),

@@ -163,7 +163,12 @@ TensorVerdict Judge::judge(std::size_t index, const std::optional<Tolerance>& to
   if (samples != nullptr) {
     add_all(sample_checks(*samples, match.id), verdict);
   }
+  verdict.is_given = is_given(match.id);
   return verdict;
+}
+
+bool Judge::is_given(const TensorId& id) const {
+  return id.kind == Kind::kData || options_.given.contains(id);
 }
 
 TensorVerdict Judge::judge_sides(std::size_t index,
@@ -416,7 +421,8 @@ void Judge::ask_parts(const Subject& subject, TensorVerdict& verdict) const {
 }
 
 void Judge::ask_operators(const Subject& subject, TensorVerdict& verdict) const {
-  if (!subject.has_bound() || !options_.others.operators || subject.are_powers_of_two) {
+  if (!subject.has_bound() || !options_.others.operators || subject.are_powers_of_two ||
+      is_given(subject.match.id)) {
     return;
   }
   if (options_.samples != nullptr && sums_unaligned(*options_.samples, subject.match.id)) {

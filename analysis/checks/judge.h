@@ -47,6 +47,7 @@ struct JudgeOptions {
   Heads heads = {};
   OtherPasses others = {};
   const SampleAlignment* samples = nullptr;  // null: the candidate's samples are the reference's
+  std::set<TensorId> given = {};             // inputs of the reference's model, see given_data.h
   Allowances allowances = {};
   std::uint64_t shuffle = 0;  // above 0: questions are asked in an order that follows from this
 };
@@ -75,6 +76,8 @@ class Judge {
   struct Subject;
   using Ask = void (Judge::*)(const Subject&, TensorVerdict&) const;
 
+  // Whether no operator of the reference computed it.
+  [[nodiscard]] bool is_given(const TensorId& id) const;
   [[nodiscard]] TensorVerdict judge_pair(const Match& match,
                                          const std::optional<Tolerance>& tolerance) const;
   [[nodiscard]] TensorVerdict judge_recomputed(const Match& match) const;

@@ -79,12 +79,8 @@ Excuses says_nothing(std::span<const TensorVerdict> tensors) {
 
 std::optional<TensorId> data_drawn_anew(const NoiseModel& noise,
                                         std::span<const TensorVerdict> tensors) {
-  std::set<std::pair<std::int64_t, std::int64_t>>
-      begun;  // micro-batches whose first input is known
   for (const TensorVerdict& tensor : tensors) {
-    const bool is_first_input = tensor.id.kind == Kind::kInput &&
-                                begun.emplace(tensor.id.step, tensor.id.microbatch).second;
-    if ((tensor.id.kind != Kind::kData && !is_first_input) || !tensor.comparison) {
+    if (!tensor.is_given || !tensor.comparison) {
       continue;
     }
     const double norm = tensor.comparison->reference_norm;

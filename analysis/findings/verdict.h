@@ -95,6 +95,7 @@ struct TensorVerdict {
   std::vector<Excused> excuses;
   TensorClass tensor_class = TensorClass::kActivation;  // whose limits it was judged by
   bool is_in_reference = true;                          // the reference recorded it
+  bool is_given = false;                 // data, or what the model takes: no operator computed it
   std::optional<Comparison> comparison;  // absent if no two tensors could be laid side by side
   // The FP8 codes of an operand, or of a scale that differs, where both were recorded.
   std::optional<CodesComparison> codes = {};

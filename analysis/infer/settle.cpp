@@ -2,6 +2,7 @@
 
 #include "analysis/align/matching.h"
 #include "analysis/infer/infer.h"
+#include "trace/merge/absent_addends.h"
 #include "trace/merge/merge.h"
 #include "trace/merge/summed_gradients.h"
 
@@ -203,11 +204,12 @@ std::vector<SettledClass> summed_later(Trace& candidate) {
   std::vector<SettledClass> settled;
   for (const SummedGradient& gradient : place_summed_gradients(candidate)) {
     const PlacementClass tensors = placement_class(gradient.id);
+    const Settlement how = gradient.is_mean ? Settlement::kAveraged : Settlement::kSummed;
     auto found = std::ranges::find_if(settled, [&](const SettledClass& other) {
-      return other.tensors == tensors && other.dims == gradient.axes;
+      return other.tensors == tensors && other.settlement == how && other.dims == gradient.axes;
     });
     if (found == settled.end()) {
-      found = settled.insert(found, {tensors, Settlement::kSummed, gradient.axes});
+      found = settled.insert(found, {tensors, how, gradient.axes});
     }
     ++found->members;
   }
@@ -229,12 +231,14 @@ std::string SettledClass::sentence() const {
                          dims,
                          members);
     case Settlement::kSummed:
+    case Settlement::kAveraged:
       return fmt::format(
-          "{}: nobody declares where it lies; its values are addends of a sum over {}, which the "
-          "program adds up after backward: its main gradients are that sum ({} tensors)",
+          "{0}: nobody declares where it lies; its values are addends of a {3} over {1}, which the "
+          "program takes after backward: its main gradients are that {3} ({2} tensors)",
           what,
           dims,
-          members);
+          members,
+          settlement == Settlement::kSummed ? "sum" : "mean");
     case Settlement::kQuestion:
       return fmt::format(
           "{}: nobody declares where it lies; its values are addends of a sum, \"{}\" ({} "
@@ -256,6 +260,7 @@ std::vector<SettledClass> settle_placements(const Trace& reference,
                                             Trace& candidate,
                                             int threads,
                                             const IsSummedLater& is_summed_later) {
+  leave_out_absent_addends(candidate);
   if (!has_undeclared(candidate)) {
     return {};
   }

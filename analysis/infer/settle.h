@@ -26,12 +26,13 @@ enum class Settlement {
   kQuestion,     // the ranks hold addends: as `dims` say, or a reduction is missing
   kUnexplained,  // no placement explains all tensors of the class
   kSummed,       // the ranks hold addends over the axes `dims`, as the main gradients show
+  kAveraged,     // the same of a mean
 };
 
 struct SettledClass {
   PlacementClass tensors;
   Settlement settlement = Settlement::kUnexplained;
-  std::string dims;         // empty where nothing explains the class; of kSummed the axes
+  std::string dims;         // empty where nothing explains the class; of kSummed and kAveraged the axes
   std::size_t members = 0;  // tensors that contradicted the guess
 
   // A sentence for the report.
@@ -41,7 +42,8 @@ struct SettledClass {
 // Whether the program adds up over ranks, later on, what it holds of a tensor: somebody saw it.
 using IsSummedLater = std::function<bool(const TensorId&)>;
 
-// Sets the placements of undeclared records of `candidate`. Classes are in the order of their first
+// Sets the placements of undeclared records of `candidate`, and numbers addends (absent_addends.h).
+// Classes are in the order of their first
 // tensor. Reads values only where there are undeclared records. Addends of a class whose tensors
 // are all summed later are used as such.
 [[nodiscard]] std::vector<SettledClass> settle_placements(

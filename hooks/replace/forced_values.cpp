@@ -1,6 +1,7 @@
 #include "hooks/replace/forced_values.h"
 
 #include "hooks/replace/overlay.h"
+#include "trace/merge/absent_addends.h"
 #include "trace/merge/gradient_choice.h"
 #include "trace/merge/summed_gradients.h"
 
@@ -24,6 +25,7 @@ bool holds_all_rows(const MergeResult& candidate, const Placement& placement) {
 // Settles what nobody declared as the comparison does.
 SampleAlignment settle(const std::string& reference, Trace& candidate) {
   SampleAlignment samples;
+  leave_out_absent_addends(candidate);
   if (reference.empty()) {
     place_summed_gradients(candidate);
     return samples;

@@ -219,12 +219,37 @@ double plain(const Multiple& multiple) {
   return simplest_fraction(multiple.factor * (1.0 - room), multiple.factor * (1.0 + room));
 }
 
-void take_out(const Place& place, double factor, Trace& candidate) {
+// Gradients of parameters whose scale follows from the main gradients (summed_gradients.h), and
+// that are the reference's with it.
+std::set<TensorId> scaled_already(const ShardIndex& reference, const Trace& candidate) {
+  const ShardIndex own(candidate);
+  std::set<TensorId> scaled;
+  for (const RankFile& file : candidate.files()) {
+    for (const Record& record : file.records()) {
+      if (record.id.kind != Kind::kParamGrad || !record.undeclared ||
+          record.placement.partial_count == 1 || scaled.contains(record.id)) {
+        continue;
+      }
+      const auto r = numbers_of(reference.of(record.id));
+      const auto c = numbers_of(own.of(record.id));
+      const auto multiple = r && c ? multiple_of(*r, *c) : std::nullopt;
+      if (multiple && !is_choice(*multiple)) {
+        scaled.insert(record.id);
+      }
+    }
+  }
+  return scaled;
+}
+
+void take_out(const Place& place,
+              double factor,
+              const std::set<TensorId>& scaled,
+              Trace& candidate) {
   const auto& [step, microbatch, rank] = place;
   for (RankFile& file : candidate.files()) {
     for (std::size_t i = 0; file.layout().rank == rank && i < file.records().size(); ++i) {
       const TensorId& id = file.records()[i].id;
-      if (id.step == step && id.microbatch == microbatch &&
+      if (id.step == step && id.microbatch == microbatch && !scaled.contains(id) &&
           (traits_of(id.kind).has_gradient_scale || is_of_quantised_gradient(id.kind, id.slot))) {
         Placement placement = file.records()[i].placement;
         placement.scale /= factor;
@@ -263,8 +288,10 @@ std::vector<GradientChoice> settle_gradient_choices(const Trace& reference, Trac
       choices.push_back({step, microbatch, rank, plain(multiple)});
     }
   }
+  const std::set<TensorId> scaled =
+      choices.empty() ? std::set<TensorId>() : scaled_already(expected, candidate);
   for (const GradientChoice& choice : choices) {
-    take_out({choice.step, choice.microbatch, choice.rank}, choice.factor, candidate);
+    take_out({choice.step, choice.microbatch, choice.rank}, choice.factor, scaled, candidate);
   }
   return choices;
 }

@@ -73,24 +73,31 @@ std::vector<std::string> axes_of(const Held& part) {
   return axes;
 }
 
-// The part as one addend of a sum over these axes, too.
-Placement as_addend(const Held& part, const std::vector<std::string>& axes) {
+// A sum over axes, or the mean.
+struct Reduction {
+  std::vector<std::string> axes;
+  bool is_mean = false;
+};
+
+// The part as one addend of such a sum, too.
+Placement as_addend(const Held& part, const Reduction& reduction) {
   Placement placement = part.record().placement;
   const Layout& layout = part.file->layout();
-  for (const std::string& axis : axes) {
+  for (const std::string& axis : reduction.axes) {
     placement.partial_index = placement.partial_index * layout.size(axis) + layout.coordinate(axis);
     placement.partial_count *= layout.size(axis);
+    placement.scale /= reduction.is_mean ? layout.size(axis) : 1;
     placement.partial_over += (placement.partial_over.empty() ? "" : ",") + axis;
   }
   return placement;
 }
 
 std::optional<std::vector<double>> merged(const std::vector<Held>& parts,
-                                          const std::vector<std::string>& axes) {
+                                          const Reduction& reduction) {
   std::vector<Record> records;
   for (const Held& part : parts) {
     records.push_back(part.record());
-    records.back().placement = as_addend(part, axes);
+    records.back().placement = as_addend(part, reduction);
   }
   std::vector<Shard> shards;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -107,7 +114,7 @@ std::optional<std::vector<double>> merged(const std::vector<Held>& parts,
   return values;
 }
 
-bool add_up(const Gradients& gradients, const std::vector<std::string>& axes) {
+bool add_up(const Gradients& gradients, const Reduction& reduction) {
   constexpr double kRoundings = 16.0;
   auto rest = merged(gradients.sum, {});
   if (!rest) {
@@ -116,14 +123,14 @@ bool add_up(const Gradients& gradients, const std::vector<std::string>& axes) {
   double unit = rounding_error(gradients.sum.front().record().type);
   double norms = 0.0;
   for (const auto& [id, parts] : gradients.parts) {
-    const auto part = merged(parts, axes);
+    const auto part = merged(parts, reduction);
     if (!part || part->size() != rest->size()) {
       return false;
     }
     std::ranges::transform(*rest, *part, rest->begin(), std::minus<>());
     for (const Held& held : parts) {
       unit = std::max(unit, rounding_error(held.record().type));
-      norms += held.record().norm * held.record().placement.scale;
+      norms += held.record().norm * as_addend(held, reduction).scale;
     }
   }
   double squared = 0.0;
@@ -133,8 +140,8 @@ bool add_up(const Gradients& gradients, const std::vector<std::string>& axes) {
   return std::sqrt(squared) <= kRoundings * unit * norms;
 }
 
-// The smallest set of axes whose ranks' gradients add up; empty if there is none.
-std::vector<std::string> axes_summed_over(const Gradients& gradients) {
+// The smallest set of axes whose ranks' gradients add up.
+std::optional<Reduction> reduction_of(const Gradients& gradients) {
   const std::vector<std::string> axes = axes_of(gradients.parts.begin()->second.front());
   std::vector<unsigned> sets;
   for (unsigned set = 1; set < 1U << axes.size(); ++set) {
@@ -142,17 +149,20 @@ std::vector<std::string> axes_summed_over(const Gradients& gradients) {
   }
   std::ranges::stable_sort(sets, {}, [](unsigned set) { return std::popcount(set); });
   for (const unsigned set : sets) {
-    std::vector<std::string> chosen;
+    Reduction chosen;
     for (std::size_t i = 0; i < axes.size(); ++i) {
       if ((set >> i & 1U) != 0) {
-        chosen.push_back(axes[i]);
+        chosen.axes.push_back(axes[i]);
       }
     }
-    if (add_up(gradients, chosen)) {
-      return chosen;
+    for (const bool is_mean : {false, true}) {
+      chosen.is_mean = is_mean;
+      if (add_up(gradients, chosen)) {
+        return chosen;
+      }
     }
   }
-  return {};
+  return std::nullopt;
 }
 
 std::string list_of(const std::vector<std::string>& axes) {
@@ -174,15 +184,15 @@ std::vector<SummedGradient> place_summed_gradients(Trace& trace) {
       if (!any || gradients.sum.empty()) {
         continue;
       }
-      const std::vector<std::string> axes = axes_summed_over(gradients);
-      if (axes.empty()) {
+      const std::optional<Reduction> reduction = reduction_of(gradients);
+      if (!reduction) {
         continue;
       }
       for (const auto& [id, parts] : gradients.parts) {
         for (const Held& part : parts) {
-          part.file->settle(part.index, as_addend(part, axes));
+          part.file->settle(part.index, as_addend(part, *reduction));
         }
-        placed.push_back({id, list_of(axes)});
+        placed.push_back({id, list_of(reduction->axes), reduction->is_mean});
       }
     }
   }

@@ -6,10 +6,11 @@
 // gradients decide: copies that disagree are addends of a sum over axes S where, for all of the
 // step's micro-batches m,
 //
-//   || main_grad - sum_m sum_S param_grad_m ||  <=  16 u sum ||param_grad_m of a rank||
+//   || main_grad - w sum_m sum_S param_grad_m ||  <=  16 u w sum ||param_grad_m of a rank||
 //
-// with u the relative error of one rounding, and where the ranks' main gradients are equal. Nothing
-// here looks at a reference: whether the sum is the right one is for the comparison to say.
+// with u the relative error of one rounding, w = 1 or, of a mean, 1 over the number of ranks that S
+// adds up, and where the ranks' main gradients are equal. w is in the scale of the placement then.
+// Nothing here looks at a reference: whether the sum is the right one is for the comparison to say.
 //
 // Thread-safety: a free function without shared state.
 #pragma once
@@ -26,7 +27,8 @@ namespace ttrace {
 
 struct TTRACE_API SummedGradient {
   TensorId id;
-  std::string axes;  // "tp", "tp,cp"
+  std::string axes;      // "tp", "tp,cp"
+  bool is_mean = false;  // the main gradient is their mean
 };
 
 // Sets the placements of such gradients in `trace`, and returns them, ascending.

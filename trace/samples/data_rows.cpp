@@ -2,12 +2,12 @@
 
 #include "trace/base/kind.h"
 #include "trace/merge/merge.h"
+#include "trace/samples/given_data.h"
 #include "trace/samples/row_digests.h"
 
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <limits>
 #include <unordered_map>
 #include <utility>
 
@@ -20,35 +20,9 @@ TensorId name_of_data(TensorId id) {
   return id;
 }
 
-// What the outermost module was given, before any module has returned anything.
-std::map<std::int64_t, std::string> outermost(const RankFile& file) {
-  struct First {
-    std::uint64_t input = std::numeric_limits<std::uint64_t>::max();
-    std::uint64_t output = std::numeric_limits<std::uint64_t>::max();
-    std::string path;
-  };
-  std::map<std::int64_t, First> first;
-  for (const Record& record : file.records()) {
-    First& of = first[record.id.microbatch];
-    if (record.id.kind == Kind::kInput && record.order < of.input) {
-      of.input = record.order;
-      of.path = record.id.path;
-    } else if (record.id.kind == Kind::kOutput) {
-      of.output = std::min(of.output, record.order);
-    }
-  }
-  std::map<std::int64_t, std::string> paths;
-  for (const auto& [microbatch, of] : first) {
-    if (of.input < of.output) {
-      paths.emplace(microbatch, of.path);
-    }
-  }
-  return paths;
-}
-
 // The records of data that say which dimension holds samples, in the order of the rank.
 std::vector<const Record*> data_of(const RankFile& file) {
-  const std::map<std::int64_t, std::string> given = outermost(file);
+  const std::map<std::int64_t, std::string> given = outermost_modules(file);
   std::vector<const Record*> records;
   for (const Record& record : file.records()) {
     const auto root = given.find(record.id.microbatch);
@@ -229,6 +203,19 @@ class Reader {
     return found->second;
   }
 
+  static std::vector<SamplePlace> common(const std::vector<SamplePlace>& left,
+                                         const std::vector<SamplePlace>& right) {
+    std::vector<SamplePlace> both;
+    std::ranges::set_intersection(left, right, std::back_inserter(both));
+    return both;
+  }
+
+  // Nobody said where the ranks' data lie, so that they all seem to hold the same samples.
+  void note_rank(const ReadSample& read, const std::vector<SamplePlace>& found) {
+    rows_.are_ranks_apart =
+        rows_.are_ranks_apart || (read.equal && common(*read.equal, found).empty());
+  }
+
   void look_up(const RankFile& file, const Record& record, const TensorId& name) {
     const SampleDim& samples = *record.samples;
     const RowReader reader(record.placement.dims,
@@ -248,13 +235,15 @@ class Reader {
             read.is_foreign || (tells_apart && !rows.empty() && must_be_equal(name.kind));
         continue;
       }
+      if (record.undeclared && name == rows_.names.front()) {
+        note_rank(read, found->second);
+      }
       if (!read.equal && tells_apart) {
         read.equal = found->second;
       } else if (read.equal) {
-        std::vector<SamplePlace> both;
-        std::ranges::set_intersection(*read.equal, found->second, std::back_inserter(both));
+        const std::vector<SamplePlace> both = common(*read.equal, found->second);
         // A tensor that contradicts the others is wrong itself, which its comparison shows.
-        read.equal = both.empty() ? std::move(read.equal) : std::optional(std::move(both));
+        read.equal = both.empty() ? std::move(read.equal) : std::optional(both);
       }
     }
   }

@@ -55,6 +55,8 @@ struct DataRows {
   std::map<ClaimedSample, ReadSample> candidate;
   std::vector<TensorId>
       names;  // of the data, without step and micro-batch, the first looked at first
+  // Ranks hold different samples of which nobody said that they lie in different places.
+  bool are_ranks_apart = false;
 };
 
 // Throws FormatError for records that contradict their files.

@@ -1,4 +1,5 @@
-// Copies that differ: what every rank holds may be its own addend of a sum that nobody took.
+// Copies that differ: what every rank holds may be its own addend of a sum, or mean, that nobody
+// took.
 #include "analysis/causes/common/modules.h"
 #include "analysis/causes/signatures.h"
 #include "analysis/findings/wording.h"
@@ -136,6 +137,26 @@ double distance_of_sum(const std::vector<Copies>& groups,
   return distance(sum, reference);
 }
 
+// ||mean of what the ranks hold - reference||.
+double distance_of_mean(const std::vector<Copies>& groups, const Values& reference) {
+  Values mean{reference.shape, std::vector<double>(reference.data.size())};
+  std::size_t ranks = 0;
+  for (const Copies& group : groups) {
+    ranks += group.size();
+  }
+  for (const Copies& group : groups) {
+    const Values copy = local_values(*group.front());
+    if (copy.shape != reference.shape) {
+      return distance(copy, reference);
+    }
+    const double share = static_cast<double>(group.size()) / static_cast<double>(ranks);
+    for (std::size_t i = 0; i < mean.data.size(); ++i) {
+      mean.data[i] += share * copy.data[i];
+    }
+  }
+  return distance(mean, reference);
+}
+
 // What copies that disagree should be: the reference's value, or, of a forward that ran again, that
 // of the first forward.
 std::optional<Values> expected_of(const Evidence& evidence) {
@@ -171,29 +192,38 @@ Hypotheses find_unsummed_copies(const Evidence& evidence) {
     ranks.push_back(group.front()->rank);
   }
   const std::vector<std::string> axes = axes_apart(evidence, groups);
+  const auto explains = [&](double rest) {
+    return rest <= evidence.tolerance(error) && rest <= 0.5 * nearest;
+  };
+  const auto missing = [&](const char* reduction, const std::string& common, double rest) {
+    return Hypothesis{
+        .signature = Signature::kMissingReduction,
+        .sentence = fmt::format(
+            "the {0} over {1} is missing; every rank holds only its own addend. The {0} of what "
+            "{2} hold is {3}{4} up to {5}; each of them alone is off by up to {6}",
+            reduction,
+            axes.empty() ? "ranks" : and_text(axes),
+            ranks_text(ranks),
+            evidence.sides() == nullptr ? "the first forward's value" : "the reference",
+            common.empty() ? "" : " (with " + common + " counted once)",
+            short_number(rest),
+            short_number(error)),
+        .named = {.axes = axes, .ranks = evidence.finding().holders},
+        .error = error,
+        .residual = rest};
+  };
   const std::vector<Common> commons = commons_of(evidence, *expected);
   Hypotheses found;
   for (const Common& common : commons) {
     const double rest = distance_of_sum(groups, *expected, common);
-    if (rest > evidence.tolerance(error) || rest > 0.5 * nearest) {
-      continue;
+    if (explains(rest)) {
+      found.push_back(missing("sum", common.name, rest));
     }
-    found.push_back(
-        {.signature = Signature::kMissingReduction,
-         .sentence = fmt::format(
-             "the sum over {} is missing; every rank holds only its own addend. The sum of what {} "
-             "hold is {}{} up to {}; each of them alone is off by up to {}",
-             axes.empty() ? "ranks" : and_text(axes),
-             ranks_text(ranks),
-             evidence.sides() == nullptr ? "the first forward's value" : "the reference",
-             common.name.empty() ? "" : " (with " + common.name + " counted once)",
-             short_number(rest),
-             short_number(error)),
-         .named = {.axes = axes, .ranks = evidence.finding().holders},
-         .error = error,
-         .residual = rest});
   }
-  return chosen_of(commons.size(), std::move(found));
+  if (const double rest = distance_of_mean(groups, *expected); explains(rest)) {
+    found.push_back(missing("mean", "", rest));
+  }
+  return chosen_of(commons.size() + 1, std::move(found));
 }
 
 Hypotheses find_diverged_copies(const Evidence& evidence) {

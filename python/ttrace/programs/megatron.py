@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from ..base.buffers import kept_buffers
 from ..base.calls import Removable, after_call, before_outermost_call
 from ..base.local_part import local_part
 from ..base.loss_scale import loss_scale_of
@@ -441,7 +442,7 @@ class MegatronProgram(Program):
         return [
             Buffer(chunk.path_of(name), local_part(buffer))
             for chunk in self.chunks
-            for name, buffer in chunk.model.named_buffers()
+            for name, buffer in kept_buffers(chunk.model)
         ]
 
     def _updated_part(self, parameter: Parameter, part: tuple[int, int] | None) -> torch.Tensor | None:

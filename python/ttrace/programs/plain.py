@@ -32,6 +32,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from ..base.buffers import kept_buffers
 from ..base.calls import Removable, after_call, before_call, before_outermost_call
 from ..base.compiled import is_compiled, original
 from ..base.layout import Layout
@@ -432,7 +433,7 @@ class PlainProgram(Program):
     def buffers(self) -> list[Buffer]:
         return [
             Buffer(canonical(name), local_part(buffer), self.own_dims(buffer))
-            for name, buffer in self.model.named_buffers()
+            for name, buffer in kept_buffers(self.model)
         ]
 
 

@@ -1,0 +1,46 @@
+"""Public reports of silent bugs as programs, and where TTrace must find each: declarations.yaml."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "python"))
+
+from conftest import Checker, Outcome, python, torchrun  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Report:
+    """`expect` matches the id of the first divergence of the wrong variant."""
+
+    name: str
+    report: str
+    expect: str
+    options: list[str] = field(default_factory=list)  # of `ttrace check`
+    ranks: int = 2
+    steps: str = "0:1"
+    environment: str = ""
+    imports: list[str] = field(default_factory=list)
+
+    def _command(self, words: str) -> str:
+        return f"env {self.environment} {words}" if self.environment else words
+
+    def run(self, check: Checker, bug: bool) -> Outcome:
+        script, modules = HERE / f"{self.name}.py", tuple(self.imports)
+        reference = self._command(python(f"{script}", modules))
+        candidate = self._command(torchrun(self.ranks, f"{script} {'--bug' if bug else ''}", modules))
+        return check(reference, candidate, *self.options, steps=self.steps)
+
+    def locates(self, outcome: Outcome) -> bool:
+        return outcome.code == 1 and re.search(self.expect, outcome.first) is not None
+
+
+def reports() -> list[Report]:
+    declared = yaml.safe_load((HERE / "declarations.yaml").read_text(encoding="utf-8"))
+    return [Report(name, **fields) for name, fields in declared.items()]
