@@ -1,5 +1,5 @@
 # facebookresearch/fairseq2#480 (2024-04-26): FullyShardedDataParallel's mixed precision casts buffers as well, and the frequencies of
-# the positions are a buffer, so that the phases of late positions are off by up to 0.08. Right: buffers stay in F32, and only parameters are
+# the positions are a buffer, so that the phases of late positions are off by up to 0.08. Right: buffers stay in F32, and parameters are
 # computed with in BF16. The reference has the same policy on one rank, also without torchrun.
 import os
 import sys
