@@ -97,6 +97,18 @@ bool is_wrapper(const at::Tensor& tensor) {
   return !(tensor.unsafeGetTensorImpl()->key_set() & kWrappers).empty();
 }
 
+// FSDP frees what it has gathered by making a storage smaller than its tensors.
+static bool is_freed(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) {
+    return false;
+  }
+  std::int64_t last = tensor.storage_offset();
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    last += (tensor.size(dim) - 1) * tensor.stride(dim);
+  }
+  return tensor.storage().nbytes() < static_cast<std::size_t>(last + 1) * tensor.element_size();
+}
+
 std::string unreadable(const at::Tensor& tensor) {
   if (!tensor.defined()) {
     return "is undefined";
@@ -110,6 +122,9 @@ std::string unreadable(const at::Tensor& tensor) {
   if (!element_type_of(tensor)) {
     return std::string("has an element type that a trace cannot hold (") +
            c10::toString(tensor.scalar_type()) + ")";
+  }
+  if (is_freed(tensor)) {
+    return "has no memory, because a wrapper has freed it";
   }
   return is_in_graph(tensor) ? std::string(kInGraph) : std::string();
 }

@@ -281,7 +281,6 @@ void Capture::end_step() {
   leaves_.clear();
   latest_.clear();
   producers_.clear();
-  replaced_inputs_.clear();
   gradients_.clear();
   activation_hooks_.remove_from_leaves();
   sums_.clear();
@@ -328,7 +327,6 @@ void Capture::close_microbatch(const MicrobatchPtr& microbatch) {
     leaves_.commit();
     microbatches_.close(microbatch);
     producers_.forget(microbatch);
-    replaced_inputs_.forget(microbatch);
     leaves_.forget_expired();
     recorder_.flush();
   });

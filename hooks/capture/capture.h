@@ -27,7 +27,6 @@
 #include "hooks/capture/producers.h"
 #include "hooks/capture/random_operator.h"
 #include "hooks/capture/recorder.h"
-#include "hooks/capture/replaced_inputs.h"
 #include "hooks/capture/replacement.h"
 #include "hooks/nudge/noise_policy.h"
 #include "hooks/nudge/operator_effects.h"
@@ -223,8 +222,6 @@ class Capture : public std::enable_shared_from_this<Capture> {
                                         const at::Tensor& tensor,
                                         Kind gradient_kind,
                                         const Rows* rows);
-  // The values that a module is given, where a pass has replaced those of a surrounding module.
-  [[nodiscard]] at::Tensor given(Kind kind, const at::Tensor& tensor) const;
   // A value, or the rows of it that the program has placed. `own`: its values, if they are here.
   void record_parts(const TensorId& id,
                     const std::vector<RowPart>& parts,
@@ -319,7 +316,6 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::optional<std::pair<TensorIdentity, std::vector<OpenSum>>>
       settled_;  // of the last output or gradient
   Producers producers_;
-  ReplacedInputs replaced_inputs_;
   GradientWaits gradients_;
   GradientHooks activation_hooks_;
   LeafOutputs leaves_;

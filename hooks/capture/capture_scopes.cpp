@@ -120,14 +120,11 @@ at::Tensor Capture::record_value(const Spot& spot,
   at::Tensor result = value;
   std::optional<TensorCopy> own;
   if (replacement_.active() && readable) {
-    own = snapshot(given(spot.kind, tensor)).take();
+    own = snapshot(tensor).take();
     result =
         replaced_tensor(tensor,
                         parts.empty() ? replacement_.of(id, *own, {.microbatch = microbatch.get()})
                                       : replacement_.of(parts, spot.kind, *own));
-    if (spot.kind == Kind::kInput) {
-      replaced_inputs_.remember(tensor, result, microbatch);
-    }
   }
   // The gradient of an input is the sum over all its consumers, this one included. So is that of an
   // output that its own module uses, too.
@@ -156,10 +153,6 @@ at::Tensor Capture::record_value(const Spot& spot,
     slot->rows = std::move(parts);
   }
   return result;
-}
-
-at::Tensor Capture::given(Kind kind, const at::Tensor& tensor) const {
-  return kind == Kind::kInput ? replaced_inputs_.given_for(tensor, current_microbatch()) : tensor;
 }
 
 void Capture::record_parts(const TensorId& id,
@@ -229,11 +222,8 @@ at::Tensor Capture::record_local(const Spot& spot,
   at::Tensor result = local;
   std::optional<TensorCopy> own;
   if (replacement_.active() && readable) {
-    own = snapshot(given(spot.kind, local)).take();
+    own = snapshot(local).take();
     result = replaced_tensor(local, replacement_.of(id, *own, {.microbatch = microbatch.get()}));
-    if (!is_output) {
-      replaced_inputs_.remember(local, result, microbatch);
-    }
   }
   gradients_.expect(gradient, id, spot.kind == Kind::kInput ? Kind::kGradInput : Kind::kGradOutput);
   if (is_output) {

@@ -57,12 +57,13 @@ class _Call:
     called: Site  # with the path under which its tensors are recorded
     given: Any = None  # arguments, as the caller passed them
     raw: Any = None  # outputs, as the forward returned them
-    # Inputs that a forced pass has replaced, and the tensors whose gradients they are a part of.
+    # Inputs that a forced pass has replaced, and what they were.
     replaced: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     # Outputs of the modules that it called which a forced pass has replaced, and what they were.
     returned: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     # Of the model itself: records what it was given. Not before it is known that its forward does not call it again.
     waiting: Callable[[], None] | None = None
+    taken: set[object] = field(default_factory=set)  # where the tensors lie that it was given
     is_around: bool = False  # of the model itself, whose forward calls it again
     is_part: bool = False  # called while no other module runs, and not the model itself
 
@@ -273,12 +274,15 @@ class ModuleHooks:
             return self._hand_on_all(site, role, tree, inner, handed_through, lambda number: number)
         args, kwargs = tree
         slots = Slots(site.module, args, kwargs)
+        calls = self._calls()
+        surrounding = set().union(*(call.taken for call in calls[:-1]))
 
         def hand_on(argument: int | str, value: Any) -> Any:
-            return self._hand_on_all(site, role, value, inner, set(), functools.partial(slots.of, argument))
+            return self._hand_on_all(site, role, value, inner, surrounding, functools.partial(slots.of, argument))
 
         new_args = tuple(hand_on(position, value) for position, value in enumerate(args))
         new_kwargs = {name: hand_on(name, value) for name, value in kwargs.items()}
+        calls[-1].taken = {_place_of(tensor) for tensor in tensors_of((new_args, new_kwargs))}
         changed = any(map(operator.is_not, new_args, args))
         changed = changed or any(new_kwargs[name] is not value for name, value in kwargs.items())
         return (new_args, new_kwargs) if changed else tree
@@ -302,10 +306,10 @@ class ModuleHooks:
                 return tensor
             number += 1
             slot = slot_of(number)
-            # Next to what a module computes, it may hand on what it got, the same tensor or a view: whether
-            # such a tensor's gradient has a part of other modules, no two programs agree on. Its values, they do:
-            # where one program hands it on, another one may redistribute it.
-            if slot > 0 and handed_through and _place_of(tensor) in handed_through:
+            # Next to what a module computes, it may hand on what it got, the same tensor or a view, and so it may to a
+            # module within it: whether such a tensor's gradient has a part of other modules, no two programs agree
+            # on. Its values, they do: where one program hands it on, another one may redistribute it.
+            if (slot > 0 or role == "input") and handed_through and _place_of(tensor) in handed_through:
                 self._record(site, role, slot, tensor.detach(), inner)
                 return tensor
             return self._record(site, role, slot, tensor, inner)
@@ -327,7 +331,7 @@ class ModuleHooks:
         if where is not None:
             self._place(site.path, role, slot, where)
         order = () if where is None else where.order
-        original = self._unreplaced(tensor) if is_input else self._unreturned(tensor)
+        original = tensor if is_input else self._unreturned(tensor)
         if order or isinstance(tensor, (DTensor, AsyncCollectiveTensor)) or quantised.is_quantised(tensor):
             result = self._record_local(
                 site.path, role, slot, original, parts if original is tensor else settled(original), order
@@ -359,15 +363,6 @@ class ModuleHooks:
         return hand_on(
             tensor, slot, rows.index, rows.size, rows.dim, rows.sparse, own, list(rows.microbatches)
         )
-
-    def _unreplaced(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What a surrounding module was given, if a forced pass replaced it by `tensor`: its gradient is the
-        sum over all consumers, as the candidate's is."""
-        for call in reversed(self._calls()):
-            for result, original in call.replaced:
-                if result is tensor:
-                    return original
-        return tensor
 
     def _unreturned(self, tensor: torch.Tensor) -> torch.Tensor:
         """What the running module was given, or what one within it returned, if a forced pass replaced it by

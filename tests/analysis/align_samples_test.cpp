@@ -157,6 +157,27 @@ TEST_F(AlignSamples, DealtSamplesArePutInOrder) {
   expect_placed(left, right, 1);
 }
 
+// Symptom: of positions that a program cuts over ranks without a declaration, "samples 4-7 are read
+// by no rank". The values of the ranks say where they lie, which settle.h finds out.
+TEST_F(AlignSamples, RanksThatOnlySeemToHoldTheSameSamplesAreLeftAlone) {
+  const Trace left = reference({{0, 1, 2, 3}});
+  for (const bool undeclared : {true, false}) {
+    TraceBuilder builder(folder_.path() + (undeclared ? "/undeclared" : "/declared"),
+                         "candidate",
+                         2,
+                         "tp");
+    for (int rank = 0; rank < 2; ++rank) {
+      Tensor tokens = tensor_of({.samples = counting(2 * rank, 2), .first = 0, .count = 2},
+                                kTokens,
+                                ElementType::kI64);
+      tokens.undeclared = undeclared;
+      builder.add(rank, tokens);
+    }
+    Trace right = builder.write();
+    EXPECT_THAT(align_samples(left, right).findings, SizeIs(undeclared ? 0 : 1));
+  }
+}
+
 TEST_F(AlignSamples, RanksThatHoldOtherPositionsOfASampleShareItsPlace) {
   const Trace left = reference({{0, 1, 2, 3}});
   TraceBuilder builder = candidate(4);

@@ -19,6 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::part;
 using testing::scaled;
 using ::testing::SizeIs;
 using testing::Tensor;
@@ -73,7 +74,24 @@ TEST_F(SummedGradientsTest, AddendsThatTheMainGradientIsTheSumOfAreNoFinding) {
   EXPECT_THAT(
       settled_.front().sentence(),
       HasSubstr("grad of norm.weight: nobody declares where it lies; its values are addends "
-                "of a sum over tp, which the program adds up after backward"));
+                "of a sum over tp, which the program takes after backward"));
+}
+
+// Symptom: ranks that average the gradients of their own positions after backward were told that
+// a sum over ranks is missing.
+TEST_F(SummedGradientsTest, AddendsThatTheMainGradientIsTheMeanOfAreNoFinding) {
+  const Numbers mean = sum_of(first_, second_);
+  first_ = scaled(first_, 2.0);
+  second_ = scaled(second_, 2.0);
+  add_main(mean, mean);
+  candidate_.add(0, undeclared(first_)).add(1, undeclared(second_));
+  reference_.add(0, {kAddendGradient, mean}).add(0, {kSummedMain, mean});
+  const Trace reference = reference_.write();
+  Trace candidate = candidate_.write();
+  settled_ = settle_placements(reference, candidate, 1);
+  EXPECT_FALSE(diff(reference, candidate).diverged());
+  ASSERT_THAT(settled_, SizeIs(1));
+  EXPECT_EQ(settled_.front().settlement, Settlement::kAveraged);
 }
 
 TEST_F(SummedGradientsTest, AMissingReductionStaysAFinding) {
@@ -120,6 +138,38 @@ TEST_F(SummedGradientsTest, OverTheMicroBatchesOfAStepTheAddendsAddUp) {
   add_main(sum, sum);
   Trace candidate = candidate_.write();
   EXPECT_THAT(place_summed_gradients(candidate), SizeIs(2));
+}
+
+// --- parameters that not all ranks have --------------------------------------------------------
+
+Tensor addend_of(int rank, const std::string& id, const Numbers& values) {
+  Tensor tensor{id, values};
+  tensor.placement = part(std::ssize(values), 0, 1);
+  tensor.placement.partial_index = rank;
+  tensor.placement.partial_count = 2;
+  tensor.placement.partial_over = "tp";
+  return tensor;
+}
+
+// Symptom: the gradient of an expert that one rank holds was "addend 0 of 2 is missing".
+TEST_F(SummedGradientsTest, ARankThatLacksTheParameterAddsNothing) {
+  reference_.add(0, {kAddendGradient, first_}).add(0, {kSummedMain, first_});
+  candidate_.add(1, addend_of(1, kAddendGradient, first_)).add(1, {kSummedMain, first_});
+  const Trace reference = reference_.write();
+  Trace candidate = candidate_.write();
+  static_cast<void>(settle_placements(reference, candidate, 1));
+  EXPECT_FALSE(diff(reference, candidate).diverged());
+}
+
+TEST_F(SummedGradientsTest, ARankThatHasTheParameterAndNoGradientIsAFinding) {
+  reference_.add(0, {kAddendGradient, first_}).add(0, {kSummedMain, first_});
+  candidate_.add(1, addend_of(1, kAddendGradient, first_)).add_everywhere({kSummedMain, first_});
+  const Trace reference = reference_.write();
+  Trace candidate = candidate_.write();
+  static_cast<void>(settle_placements(reference, candidate, 1));
+  const Report report = diff(reference, candidate);
+  ASSERT_TRUE(report.diverged());
+  EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), kAddendGradient);
 }
 
 }  // namespace

@@ -24,18 +24,16 @@ class Report:
     expect: str
     options: list[str] = field(default_factory=list)  # of `ttrace check`
     ranks: int = 2
-    steps: str = "0:1"
-    environment: str = ""
-    imports: list[str] = field(default_factory=list)
-
-    def _command(self, words: str) -> str:
-        return f"env {self.environment} {words}" if self.environment else words
 
     def run(self, check: Checker, bug: bool) -> Outcome:
-        script, modules = HERE / f"{self.name}.py", tuple(self.imports)
-        reference = self._command(python(f"{script}", modules))
-        candidate = self._command(torchrun(self.ranks, f"{script} {'--bug' if bug else ''}", modules))
-        return check(reference, candidate, *self.options, steps=self.steps)
+        script = HERE / f"{self.name}.py"
+        reference, candidate = python(f"{script}"), torchrun(self.ranks, f"{script} {'--bug' if bug else ''}")
+        options, steps = list(self.options), "0:1"
+        if "--steps" in options:
+            at = options.index("--steps")
+            _, steps = options[at : at + 2]
+            del options[at : at + 2]
+        return check(reference, candidate, *options, steps=steps)
 
     def locates(self, outcome: Outcome) -> bool:
         return outcome.code == 1 and re.search(self.expect, outcome.first) is not None

@@ -111,3 +111,12 @@ def test_samples_of_another_step_are_named(check):
     assert outcome.code == 1, outcome.summary()
     assert outcome.first == "s0/m0/data/input/0", outcome.summary()
     assert len(outcome.report["diagnoses"]) == 1, outcome.summary()
+
+
+def test_other_samples_are_no_error_of_the_model(check):
+    """Symptom: of the model's input, "its operators are wrong", and so of the first module's."""
+    outcome = check(python(PROGRAM), torchrun(2, f"{PROGRAM} --deal others"))
+    first = outcome.report["first_divergence"]
+    assert first["id"] == "s0/m0/input/model/0" and first["signature"] == "source", outcome.summary()
+    assert not operators(outcome, "input/model")
+    assert "s0/m0/input/0/0" not in [tensor["id"] for tensor in outcome.report["tensors"] if tensor["finding"]]

@@ -105,6 +105,13 @@ def test_buffers_are_compared(check):
     assert wrong(twice) == {f"s0/buffer/bn.{name}/0" for name in ("running_mean", "running_var")}
 
 
+# Symptom: a norm that leaves its statistics alone when it is recomputed diverged in its number of batches, which nothing
+# reads.
+def test_recomputation_may_count_a_batch_twice(check):
+    still = kept(check, "", "--checkpoint --still", ranks=1)
+    assert still.code == 0, still.summary()
+
+
 # Symptom: BatchNorm under DistributedDataParallel diverged without a word of why.
 def test_statistics_of_each_ranks_own_samples_are_named(check):
     outcome = kept(check, "", "")

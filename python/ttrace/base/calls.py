@@ -81,13 +81,19 @@ class Replaced:
 
     def __init__(self, owner: Any, name: str, value: Any):
         self._owner, self._name = owner, name
-        self._is_own = name in vars(owner)  # and not its class's
+        self._is_own = name in vars(owner)  # and not its class's, or a module within a module
         self._value = getattr(owner, name)
-        setattr(owner, name, value)
+        self._is_module = name in getattr(owner, "_modules", ())
+        if self._is_module:
+            vars(owner)[name] = value  # nn.Module takes no other object there
+        else:
+            setattr(owner, name, value)
 
     def remove(self) -> None:
         if self._is_own:
             setattr(self._owner, self._name, self._value)
+        elif self._is_module:
+            del vars(self._owner)[self._name]
         else:
             delattr(self._owner, self._name)
 

@@ -466,6 +466,18 @@ TEST_F(DiagnosisTest, AMissingReductionOfScaledGradientsIsTold) {
   EXPECT_THAT(found.sentence, HasSubstr("the sum over tp is missing"));
 }
 
+// Seen where nobody averaged the gradients that FSDP ignores: "no factor, sum or order relates
+// them".
+TEST_F(DiagnosisTest, AMissingMeanIsTold) {
+  const Matrix left = random_values(64, 1);
+  const Matrix right = random_values(64, 2);
+  add_reference("s0/main_grad/w/0", scaled(sum(left, right), 0.5), {64});
+  candidate_.add(0, {"s0/main_grad/w/0", left}).add(1, {"s0/main_grad/w/0", right});
+  const Diagnosis found = diagnosis("s0/main_grad/w/0");
+  EXPECT_EQ(found.signature, Signature::kMissingReduction) << found.sentence;
+  EXPECT_THAT(found.sentence, HasSubstr("the mean over tp is missing"));
+}
+
 // Seen where one rank's router had another input: "a sum in which not every addend has the
 // coefficient 1", with 1.000 for the only addend of the other rank.
 TEST_F(DiagnosisTest, OneAddendIsNoSum) {

@@ -84,6 +84,7 @@ TEST_F(PositionsDiagnosis, NeighboursTurnedInsteadOfHalvesAreFound) {
 }
 
 TEST_F(PositionsDiagnosis, OtherValuesAreNoPositions) {
+  add_both("s0/m0/output/embedding/0", plain_, {16, 2, 32});
   add_reference(kQuery, turned(in_order()), {16, 2, 4, 8});
   add_candidate(kQuery, random_values(plain_.size(), 7), {16, 2, 4, 8});
   EXPECT_FALSE(report_of_run().diagnosis.has_value());

@@ -84,6 +84,17 @@ TEST_F(SymptomDiagnosis, OtherTokensAreASource) {
   EXPECT_THAT(found.sentence, HasSubstr("do not read the same tokens"));
 }
 
+// Symptom: "its operators are wrong: given the candidate's own inputs", of what the model is given.
+TEST_F(SymptomDiagnosis, OtherInputsOfTheModelAreASource) {
+  const std::string input = "s0/m0/input/model/0";
+  add_reference(input, random_values(64, 1), {8, 8});
+  add_candidate(input, random_values(64, 2), {8, 8});
+  add_both("s0/m0/output/fc/0", random_values(64, 3), {8, 8});
+  const Diagnosis found = diagnosis(input);
+  EXPECT_EQ(found.signature, Signature::kSource);
+  EXPECT_THAT(found.sentence, HasSubstr("do not read the same input"));
+}
+
 TEST_F(SymptomDiagnosis, ALayerThatHoldsAnotherOnesValuesIsNamed) {
   const Matrix first = random_values(64, 1);
   const Matrix second = random_values(64, 2);

@@ -19,6 +19,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--optimizer", choices=["sgd", "adafactor", "adamw"], default="sgd")
 parser.add_argument("--eval", action="store_true", help="the normalisation uses its running statistics")
 parser.add_argument("--checkpoint", action="store_true", help="the block runs again in backward, and counts twice")
+parser.add_argument("--still", action="store_true", help="... but the statistics move once")
 parser.add_argument("--halve", help="the last rank halves this state after the step")
 parser.add_argument("--rate", type=float, default=0.1)
 parser.add_argument("--next-rate", type=float, default=0.05)
@@ -29,11 +30,20 @@ TYPE = {"f32": torch.float32, "f64": torch.float64}[ttrace.precision("f32")]
 WORLD, RANK = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
 
 
+class Still(nn.BatchNorm2d):
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.momentum = 0.1 if self.calls % 2 == 1 else 0.0
+        return super().forward(x)
+
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
         self.stem, self.conv = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3)
-        self.bn, self.head = nn.BatchNorm2d(8), nn.Linear(8, 5)
+        self.bn, self.head = (Still if ARGS.still else nn.BatchNorm2d)(8), nn.Linear(8, 5)
         self.register_buffer("table", torch.linspace(0.5, 1.5, 8), persistent=False)
 
     def block(self, x: torch.Tensor) -> torch.Tensor:

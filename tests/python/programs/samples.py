@@ -2,7 +2,7 @@
 
 --deal says which samples a rank reads: `blocks` of the step's samples (the default), those that torch's
 DistributedSampler gives it (`distributed`), also `shuffled`, the same samples on all ranks (`repeated`), or, on the
-last rank, samples that nobody else reads (`foreign`). --samples: of a step; both steps read the same. --accumulate cuts what a rank reads into so
+last rank, samples that nobody else reads (`foreign`), or on all ranks (`others`). --samples: of a step; both steps read the same. --accumulate cuts what a rank reads into so
 many micro-batches. --tokens: integers. --equal: all samples but two are equal.
 --wrong: `undivided` (accumulated gradients are not divided), `unreduced` (DDP reduces nothing), `scaled` (an
 operator's result is 1 % too large).
@@ -38,12 +38,15 @@ class Scaled(nn.Module):
 
 def sample_numbers() -> list[int]:
     """Those that this rank reads in the step."""
-    numbers = list(range(ARGS.samples))
+    first = 2 * ARGS.samples if ARGS.deal == "others" else 0
+    numbers = list(range(first, first + ARGS.samples))
     if ARGS.deal == "shuffled":
         numbers = torch.randperm(ARGS.samples, generator=torch.Generator().manual_seed(3)).tolist()
     if ARGS.deal in ("distributed", "shuffled"):
         return numbers[RANK::RANKS]
     share = -(-ARGS.samples // RANKS)
+    if ARGS.deal == "others":
+        return numbers[RANK * share : (RANK + 1) * share]
     if ARGS.deal == "repeated":
         return numbers[:share]
     first = 2 * ARGS.samples if ARGS.deal == "foreign" and RANK == RANKS - 1 and RANKS > 1 else RANK * share
