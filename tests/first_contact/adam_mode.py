@@ -1,6 +1,6 @@
-# deepspeedai/DeepSpeed#844 (2021-03-09) makes an optimizer of type Adam in the configuration decouple the weight decay, as AdamW does,
-# unless the configuration says adam_w_mode: false. A user who asks for Adam with weight decay, to repeat a run of torch.optim.Adam,
-# gets another optimizer and no word about it. Right: adam_w_mode is false. Needs deepspeed.
+# deepspeedai/DeepSpeed#668 (2021-01-14): an optimizer of type Adam in the configuration decouples the weight decay, as AdamW does, unless
+# the configuration says adam_w_mode: false, and the user has no idea of it. Who repeats a run of torch.optim.Adam with weight decay gets
+# another optimizer. Right: adam_w_mode is false. Needs deepspeed.
 import os
 import sys
 import torch
