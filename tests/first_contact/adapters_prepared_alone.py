@@ -28,10 +28,11 @@ config = BertConfig(vocab_size=60, hidden_size=32, num_hidden_layers=2, num_atte
                     max_position_embeddings=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=3)
 model = BertForSequenceClassification(config)
 adapters = LoraConfig(r=4, lora_alpha=16, target_modules=["query", "value"], init_lora_weights="gaussian", lora_dropout=0.0)
-model = get_peft_model(model, adapters).to(KIND)
+model = get_peft_model(model, adapters)
 layers = Layers(model)
 for value in layers.parameters():
     nn.init.normal_(value, std=0.1)
+model.to(KIND)
 if PROCESSES > 1:
     dist.init_process_group("gloo")
     layers = DistributedDataParallel(layers)

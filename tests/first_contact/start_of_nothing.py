@@ -42,7 +42,6 @@ class Encoder(nn.Module):
 
 
 torch.manual_seed(6)
-torch.set_default_dtype(KIND)
 if ranks > 1:
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     import deepspeed
@@ -55,7 +54,7 @@ if ranks > 1:
     engine = deepspeed.initialize(model=model, optimizer=optimizer, config=CONFIG)[0]
     tracer = ttrace.attach(engine)
 else:
-    model = Encoder()
+    model = Encoder().to(KIND)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     tracer = ttrace.attach(model, optimizer=optimizer)
 
