@@ -126,3 +126,21 @@ def test_ranks_that_begin_with_different_values_are_found(check):
     assert [part["kind"] for part in outcome.report["not_seen"]].count("start") == 1
     alike = kept(check, "--eval", "--eval")
     assert alike.code == 0 and "start" not in [part["kind"] for part in alike.report["not_seen"]]
+
+
+# Symptom: nobody compared what a GradScaler keeps: that one rank counted a step twice showed in no record.
+def test_what_a_scaler_keeps_is_compared(check):
+    program = f"{HERE / 'programs' / 'scaled.py'}"
+
+    def scaled(options: str):
+        return check(python(program), torchrun(2, f"{program} {options}"), *FEW, steps="0:2")
+
+    clean = scaled("--scale 256")  # two runs may have different ones
+    assert clean.code == 0, clean.summary()
+    assert {f"s1/state/scaler.{name}/0" for name in ("growth_tracker", "growth_interval", "scale_change")} <= set(
+        clean.ids()
+    )
+    assert scaled("--interval 1").first == "s0/state/scaler.growth_tracker/0"
+    twice = scaled("--twice")
+    assert twice.first == "s0/state/scaler.growth_tracker/0", twice.summary()
+    assert twice.report["first_divergence"]["symptom"] == "replicas_disagree"

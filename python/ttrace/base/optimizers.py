@@ -62,6 +62,9 @@ class Optimizers:
     def __bool__(self) -> bool:
         return bool(self._optimizers)
 
+    def __contains__(self, optimizer: Any) -> bool:
+        return any(optimizer is own for own in (*self._optimizers, *self._last))
+
     def state(self, parameter: torch.Tensor) -> dict[str, Any]:
         """Of one parameter, such as its moments. Empty before the first step."""
         for optimizer in self._optimizers:

@@ -51,6 +51,12 @@ def flat_ranges(optimizer: Any) -> Iterator[tuple[torch.nn.Parameter, tuple[int,
                     yield parameter, (part.start, part.end)
 
 
+def scalers_of(optimizer: Any) -> list[Any]:
+    """What multiplies the loss so that gradients in F16 do not vanish."""
+    found = [getattr(leaf, "grad_scaler", None) for leaf in _leaf_optimizers(optimizer)]
+    return [scaler for scaler in found if scaler is not None]
+
+
 def learning_rates(optimizer: Any) -> dict[int, float]:
     """Of every model parameter that this rank updates, by its id."""
     of_masters = {

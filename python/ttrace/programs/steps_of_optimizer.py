@@ -13,6 +13,7 @@ from ..base.calls import Removable
 from ..base.local_part import local_part
 from ..base.optimizers import Optimizers, before_clipping
 from ..base.recorder import Recorder
+from ..base.scalers import Scalers
 from ..base.unseen import unseen
 from ..base.values import Gradient, OptimizerState
 
@@ -37,13 +38,16 @@ class GradientsOfStep:
         self._recorder = recorder
         self._optimizers = optimizers
         self._programs = programs
+        self._scalers = Scalers()
         optimizers.watch(self.record, self._updated)
 
     def hooks(self) -> Iterator[Removable]:
         """While a step is traced."""
         self._recorded = self._stepped = False
+        self._scalers.forget()
         if self._optimizers:
             yield from before_clipping(self._clips)
+            yield from self._scalers.watch(self._optimizers)
 
     def _clips(self, parameters: list[torch.Tensor], total_norm: torch.Tensor) -> torch.Tensor:
         if self._recorded or not self._recorder.in_step:
@@ -78,6 +82,7 @@ class GradientsOfStep:
         if self._stepped:
             with unseen():
                 states = [state for program in self._programs for state in program.kept_states()]
+                states += self._scalers.states()
             self._recorder.parameters_updated(states)
 
 
