@@ -220,6 +220,9 @@ std::vector<OptimizerEntry> Trainer::updated() const {
 
 StepResult Trainer::step(std::int64_t iteration) {
   Step step = session_.step(iteration);
+  if (iteration > 0) {  // else the optimizer keeps nothing yet
+    step.states_before(updated());
+  }
   StepResult result;
   Digest digest;
 

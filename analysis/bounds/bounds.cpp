@@ -210,7 +210,8 @@ NoiseTerms Bounds::terms_of(const Judged& judged, const TensorNoise& noise) cons
     // Five equal scalars are chance (a mean of thousands of numbers), not a promise of equality.
     terms.of_scalars = squared(rounding_of_scalars(precision_)) * statistics.reference_squared;
   }
-  if (judged.id.kind == Kind::kState && statistics.count == 1) {
+  const bool is_state = judged.id.kind == Kind::kState || judged.id.kind == Kind::kStateBefore;
+  if (is_state && statistics.count == 1) {
     // A learning rate or a counter, which programs compute in F32 or in F64.
     terms.least =
         squared(unit_in_last_place(ElementType::kF32, 1.0)) * statistics.reference_squared;

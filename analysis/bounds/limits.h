@@ -132,7 +132,7 @@ inline constexpr double kLargestOverUsualRounding = 2.4;
 
 // No scalars, which are judged through the tensors that they summarise, and no choices of experts.
 [[nodiscard]] constexpr bool has_own_operators(Kind kind) {
-  return kind != Kind::kScalar && kind != Kind::kRouting;
+  return kind != Kind::kScalar && kind != Kind::kRouting && kind != Kind::kStateBefore;
 }
 
 // Data, masks, integers, and parameters before the first update must be equal.

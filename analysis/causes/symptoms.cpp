@@ -177,7 +177,8 @@ Hypotheses no_random_numbers(const Evidence& evidence) {
 Hypotheses source(const Evidence& evidence, const Sides& sides) {
   const TensorId& id = evidence.finding().id;
   const bool data = evidence.finding().is_given;
-  const bool start = id.kind == Kind::kParam && is_first_step(evidence);
+  const bool start =
+      id.kind == Kind::kStateBefore || (id.kind == Kind::kParam && is_first_step(evidence));
   if (!data && !start) {
     return {};
   }
@@ -189,9 +190,13 @@ Hypotheses source(const Evidence& evidence, const Sides& sides) {
                   data ? fmt::format("read the same {}: check the order of samples, the cut of the "
                                      "batch, the tokeniser",
                                      id.kind == Kind::kData ? id.path : "input")
-                       : fmt::format("start from the same {}: check the initialisation, and how a "
-                                     "checkpoint was cut into shards",
-                                     id.path),
+                  : id.step == 0
+                      ? fmt::format("start from the same {}: check the initialisation, and how a "
+                                    "checkpoint was cut into shards",
+                                    id.path)
+                      : fmt::format("begin this step with the same {}: check what a checkpoint "
+                                    "stores and the program loads, and what the steps before do",
+                                    id.path),
                   comparison ? comparison->different : 0,
                   sides.size()));
 }

@@ -185,6 +185,7 @@ Advice advice_on_copies(Kind kind) {
     case Kind::kState:
     case Kind::kCopy:
     case Kind::kBuffer:
+    case Kind::kStateBefore:
       return "check how ranks keep {path} equal: {copies}";
     case Kind::kStart:
       return "check what gives {path} its start values: all ranks need one seed for it, or the "
@@ -212,6 +213,11 @@ Advice advice_on_symptom(const TensorVerdict& tensor) {
     case Symptom::kMissing:
       if (tensor.id.kind == Kind::kDraw) {
         return "check whether {path} draws random numbers in both programs";
+      }
+      if (tensor.id.kind == Kind::kStateBefore) {
+        return "check that a checkpoint stores {state} of {parameter} and that the program loads "
+               "it "
+               "before the step: both runs have it after the step";
       }
       return tensor.status() == Status::kMissingInReference
                  ? "check whether the reference has {path} under another name, step or micro-batch"
@@ -287,6 +293,10 @@ Advice advice_on_kind(const TensorId& id) {
       return "check how the program keeps {state} of {parameter}: when it is updated, and from "
              "what; "
              "{param_next}";
+    case Kind::kStateBefore:
+      return "check what the steps before leave of {path}, what a checkpoint stores of it, and "
+             "that the "
+             "program loads it";
     case Kind::kBuffer:
       return "check what writes {path}: how often its module runs in a step, and on which samples";
     case Kind::kMaster:

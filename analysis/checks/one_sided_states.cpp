@@ -16,21 +16,27 @@ namespace {
 
 using Name = std::pair<Kind, std::string>;
 
+// What was kept before the step is called as what the step leaves of it.
 Name name_of(const TensorVerdict& tensor) {
-  return {tensor.id.kind, state_name_of(tensor.id)};
+  const Kind kind = tensor.id.kind;
+  if (is_moment(kind) || kind == Kind::kMaster) {
+    return {Kind::kState, std::string(ttrace::name_of(kind))};
+  }
+  return {kind == Kind::kStateBefore ? Kind::kState : kind, state_name_of(tensor.id)};
 }
 
 bool is_on_one_side(const TensorVerdict& tensor) {
   return tensor.fails(Question::kPresence);
 }
 
-// Names of states that a side has of any parameter.
+// Names of states that a side has of any parameter, as the step leaves it.
 std::set<Name> names_on(std::span<const TensorVerdict> tensors, Names side) {
   std::set<Name> names;
   for (const TensorVerdict& tensor : tensors) {
     const bool is_here =
         !is_on_one_side(tensor) || tensor.is_in_reference == (side == Names::kReference);
-    if (is_named_state(tensor.id.kind) && is_here) {
+    const bool is_left = traits_of(tensor.id.kind).of_update;
+    if (is_left && is_here) {
       names.insert(name_of(tensor));
     }
   }
@@ -59,7 +65,8 @@ Excuses one_sided_states(std::span<const TensorVerdict> tensors) {
 std::vector<UnseenPart> unseen_states(std::span<const TensorVerdict> tensors) {
   std::map<std::pair<Names, Name>, std::size_t> counts;
   for (const TensorVerdict& tensor : tensors) {
-    const bool is_kept = is_named_state(tensor.id.kind) || tensor.id.kind == Kind::kBuffer;
+    const bool is_kept = (is_named_state(tensor.id.kind) && tensor.id.kind != Kind::kStateBefore) ||
+                         tensor.id.kind == Kind::kBuffer;
     if (is_kept && is_on_one_side(tensor) && tensor.has(Excuse::kOneSided)) {
       ++counts[{side_with(tensor), name_of(tensor)}];
     }

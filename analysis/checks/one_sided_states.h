@@ -4,7 +4,8 @@
 // something else next to them is no error by itself.
 //
 // A state that both sides have of some parameters, but of this one on one side only, stays a
-// finding.
+// finding. So does one that both sides have after the step, and one side alone before it: a
+// checkpoint lost it.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

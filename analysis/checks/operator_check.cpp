@@ -157,6 +157,7 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
   if (type && limits.has(Allowance::kRoundedProducts)) {
     of_products_ = std::numbers::sqrt2 * rounding_error(*type);
   }
+  first_step_ = candidate.steps().empty() ? 0 : candidate.steps().front().step;
   const ElementType coarsest = precision_of(candidate.manifest().precision).coarsest;
   sums_dominate_ = coarsest == ElementType::kF32 || coarsest == ElementType::kF64;
   const ModelVocabulary vocabulary(candidate.manifest().roles);
@@ -241,6 +242,10 @@ struct OperatorCheck::Sides {
   Statistics error;      // of c against f
 };
 
+bool OperatorCheck::is_from_before(const TensorId& id) const {
+  return id.kind == Kind::kParam && id.step == first_step_;
+}
+
 std::optional<OperatorCheck::Sides> OperatorCheck::sides_of(const Match& match,
                                                             const MergeResult& candidate) const {
   const std::span<const Shard> native = native_.of(match.id);
@@ -249,7 +254,8 @@ std::optional<OperatorCheck::Sides> OperatorCheck::sides_of(const Match& match,
     wide = native;  // masters exist in low precisions alone, and are of a higher one themselves
   }
   if (wide.empty() || native.empty() || !is_floating(candidate.type) ||
-      is_exact(match.id, candidate.type) || !has_own_operators(match.id.kind)) {
+      is_exact(match.id, candidate.type) || !has_own_operators(match.id.kind) ||
+      is_from_before(match.id)) {
     return std::nullopt;
   }
   Sides sides{merge(wide), merge(native), {}, {}};

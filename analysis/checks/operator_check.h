@@ -112,6 +112,8 @@ class OperatorCheck {
 
  private:
   struct Sides;
+  // Whether what the tensor is was made before the first traced step.
+  [[nodiscard]] bool is_from_before(const TensorId& id) const;
   // What parts of a tensor are judged with, in addition to its residual.
   struct PartTerms {
     TensorClass tensor_class;
@@ -154,6 +156,7 @@ class OperatorCheck {
   double of_products_ = 0.0;     // of one product whose operands are rounded; 0: they are not
   bool quantises_ = false;       // the candidate has FP8 scales
   bool sums_dominate_ = false;   // the program computes in F32 or F64
+  std::int64_t first_step_ = 0;  // that was traced
   bool cuts_sequences_ = false;  // an attention core's inputs come from several ranks
 };
 

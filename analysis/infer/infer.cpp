@@ -203,7 +203,7 @@ class Inferrer {
   // A tensor that an optimizer keeps in one dimension, with another size than its parameter.
   [[nodiscard]] bool is_flat(const Match& match) const {
     const Kind kind = match.id.kind;
-    if (!traits_of(kind).of_update) {
+    if (!traits_of(kind).of_update && kind != Kind::kStateBefore) {
       return false;
     }
     bool differs = false;

@@ -54,7 +54,8 @@ std::string suite_of(const TensorId& id) {
     case Kind::kExpAvgSq:
     case Kind::kState:
     case Kind::kCopy:
-    case Kind::kBuffer: {
+    case Kind::kBuffer:
+    case Kind::kStateBefore: {
       const std::string parameter = parameter_of(id);
       return parameter.substr(0, parameter.rfind('.'));
     }

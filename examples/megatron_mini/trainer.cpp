@@ -240,6 +240,9 @@ ttrace::Step Trainer::begin_step(std::int64_t iteration) {
 
 StepResult Trainer::train_step(std::int64_t iteration) {
   auto step = begin_step(iteration);
+  if (iteration > 0) {  // else the optimizer keeps nothing yet
+    step.states_before(optimizer_->entries(false));
+  }
   if (gather_) {
     before_forward_->set(
         [&](const std::string& module) { step.parameters_gathered(gather_->await(module)); });

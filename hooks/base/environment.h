@@ -59,6 +59,11 @@ struct Environment {
   [[nodiscard]] bool traces(std::int64_t iteration) const {
     return iteration >= first_step && iteration < last_step;
   }
+  // Whether this iteration is one of those before the traced ones, whose round-off a noise pass
+  // carries into them.
+  [[nodiscard]] bool leads_up(std::int64_t iteration) const {
+    return pass == Pass::kNoise && noise_seed > 0 && iteration < first_step;
+  }
   [[nodiscard]] std::vector<std::int64_t> steps() const;
   // Whether to record a tensor with this id.
   [[nodiscard]] bool wants(const std::string& id) const {

@@ -214,8 +214,11 @@ void Capture::record_state(Kind kind,
     record_placed(id, tensor, {.like = &entry.path});
     return;
   }
+  // One number is a counter, unless the optimizer keeps it of every element.
+  const bool is_of_elements = tensor.numel() > 1 || name == name_of(Kind::kMaster) ||
+                              name == name_of(Kind::kExpAvg) || name == name_of(Kind::kExpAvgSq);
   const bool is_flat = parameter != nullptr && entry.flat_first && tensor.dim() == 1 &&
-                       tensor.numel() > 1 &&
+                       is_of_elements &&
                        *entry.flat_first + tensor.numel() <= parameter->tensor.numel();
   if (!is_flat) {
     record_placed(id, tensor, {});
@@ -229,6 +232,32 @@ void Capture::buffers(const std::vector<NamedTensor>& buffers) {
   contain([&] {
     for (const NamedTensor& item : buffers) {
       record_placed(recorder_.next_id({Kind::kBuffer, item.path}, nullptr), item.tensor, {});
+    }
+  });
+}
+
+// Later steps begin with what the step before is recorded to leave, and iteration 0 with nothing.
+void Capture::states_before(const std::vector<OptimizerEntry>& entries,
+                            const std::vector<NamedTensor>& buffers) {
+  contain([&] {
+    if (step_ != environment_.first_step || step_ == 0) {
+      return;
+    }
+    for (const OptimizerEntry& entry : entries) {
+      const std::pair<Kind, const at::Tensor*> own[] = {{Kind::kMaster, &entry.master},
+                                                        {Kind::kExpAvg, &entry.exp_avg},
+                                                        {Kind::kExpAvgSq, &entry.exp_avg_sq}};
+      for (const auto& [kind, tensor] : own) {
+        if (tensor->defined()) {
+          record_state(Kind::kStateBefore, entry, std::string(name_of(kind)), *tensor);
+        }
+      }
+      for (const auto& [name, tensor] : entry.states) {
+        record_state(Kind::kStateBefore, entry, name, tensor);
+      }
+    }
+    for (const NamedTensor& item : buffers) {
+      record_placed(recorder_.next_id({Kind::kStateBefore, item.path}, nullptr), item.tensor, {});
     }
   });
 }

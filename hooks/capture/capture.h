@@ -118,6 +118,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void called_from(const std::string& path, const std::source_location& where);
   void parameters_updated(const std::vector<OptimizerEntry>& entries);
   void buffers(const std::vector<NamedTensor>& buffers);
+  void states_before(const std::vector<OptimizerEntry>& entries,
+                     const std::vector<NamedTensor>& buffers);
 
   // Throws UsageError for an unknown module.
   [[nodiscard]] std::string path_of(const torch::nn::Module* module, std::string_view child) const {

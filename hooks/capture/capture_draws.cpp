@@ -23,7 +23,7 @@ constexpr std::array<std::int64_t, 1> kNobodyRead = {0};  // shape of such a dra
 
 std::optional<std::vector<std::byte>> Capture::followed_draw(
     const TensorId& id, const at::Tensor& draw, const Recorder::Options& options) const {
-  if (followed_ == nullptr) {
+  if (followed_ == nullptr || environment_.leads_up(step_)) {
     return std::nullopt;
   }
   const auto placement = recorder_.place(id, shape_of(draw), options);

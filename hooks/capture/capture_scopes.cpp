@@ -269,7 +269,8 @@ at::Tensor Capture::scope_routing(const std::string& path,
         recorder_.next_id({Kind::kRouting, path, kChoicesSlot, forward_run()}, microbatch.get());
     record_tensor(recorder_, id, choices, {microbatch.get()});
     record_in(microbatch, {Kind::kRouting, path, kMarginsSlot, forward_run()}, margins);
-    if (followed_ != nullptr && unreadable(choices).empty()) {
+    const bool follows = followed_ != nullptr && !environment_.leads_up(step_);
+    if (follows && unreadable(choices).empty()) {
       const auto placement = recorder_.place(id, shape_of(choices), {microbatch.get()});
       TTRACE_CHECK(placement,
                    UsageError,

@@ -25,6 +25,7 @@ bool is_given(Kind kind) {
     case Kind::kParamNext:
     case Kind::kRouting:
     case Kind::kScale:
+    case Kind::kStateBefore:
       return true;
     default:
       return false;

@@ -96,7 +96,7 @@ bool Recorder::wants(const std::vector<RowPart>& parts, Kind kind) const {
 }
 
 bool Recorder::wants_next(const Spot& spot, const MicrobatchState* microbatch) const {
-  if (!environment_.filter && environment_.untraced.empty()) {
+  if (!environment_.filter && environment_.untraced.empty() && !environment_.leads_up(step_)) {
     return true;  // the usual case costs nothing
   }
   TensorId id = first_id(spot, microbatch);

@@ -76,8 +76,9 @@ class Recorder {
   // The next call's id. `microbatch` null: a tensor of the whole step.
   [[nodiscard]] TensorId next_id(const Spot& spot, const MicrobatchState* microbatch);
   [[nodiscard]] bool wants(const TensorId& id) const {
-    return !repeated_.contains(id) && ((!environment_.filter && environment_.untraced.empty()) ||
-                                       is_of_zoom(id.kind) || environment_.wants(to_string(id)));
+    return !environment_.leads_up(id.step) && !repeated_.contains(id) &&
+           ((!environment_.filter && environment_.untraced.empty()) || is_of_zoom(id.kind) ||
+            environment_.wants(to_string(id)));
   }
 
   // In noise passes: knows which tensors have no noise. Null otherwise.

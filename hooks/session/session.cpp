@@ -133,6 +133,11 @@ void Step::parameters_updated(const std::vector<OptimizerEntry>& entries) {
   when_traced(tracer_, [&](Capture& capture) { capture.parameters_updated(entries); });
 }
 
+void Step::states_before(const std::vector<OptimizerEntry>& entries,
+                         const std::vector<NamedTensor>& buffers) {
+  when_traced(tracer_, [&](Capture& capture) { capture.states_before(entries, buffers); });
+}
+
 void Step::buffers(const std::vector<NamedTensor>& buffers) {
   when_traced(tracer_, [&](Capture& capture) { capture.buffers(buffers); });
 }

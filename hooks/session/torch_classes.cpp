@@ -137,6 +137,24 @@ struct StepObject : torch::CustomClassHolder {
     }
     get().parameters_updated(entries);
   }
+  // Masters and moments are among the states, under these names.
+  void states_before(const Strings& paths,
+                     const Integers& firsts,
+                     const Names& state_names,
+                     const TensorLists& states,
+                     const Strings& buffer_paths,
+                     const Tensors& buffers) {
+    check_lengths("Step.states_before", paths.size(), firsts, state_names, states);
+    check_lengths("Step.states_before", buffer_paths.size(), buffers);
+    std::vector<OptimizerEntry> entries;
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+      OptimizerEntry& entry = entries.emplace_back();
+      entry.path = paths[i];
+      entry.flat_first = flat_first_of(firsts[i]);
+      entry.states = named_states(state_names[i], states[i]);
+    }
+    get().states_before(entries, named_tensors(buffer_paths, buffers));
+  }
   void copies_updated(const Strings& paths, const Strings& names, const Tensors& copies) {
     check_lengths("Step.copies_updated", paths.size(), names, copies);
     std::vector<OptimizerEntry> entries;
@@ -269,6 +287,7 @@ void register_step(torch::Library& library) {
            [](const intrusive_ptr<StepObject>& self,
               const std::string& path,
               const std::string& line) { self->get().called_at(path, line); })
+      .def("states_before", &StepObject::states_before)
       .def("parameters_updated", &StepObject::parameters_updated)
       .def("copies_updated", &StepObject::copies_updated)
       .def("buffers", &StepObject::buffers)

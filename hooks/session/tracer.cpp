@@ -5,7 +5,6 @@
 #include "hooks/base/take_snapshot.h"
 #include "hooks/replace/dyadic_values.h"
 #include "hooks/replace/forced_values.h"
-#include "hooks/session/consistent_start.h"
 #include "hooks/session/departure.h"
 #include "hooks/session/numerics.h"
 #include "trace/base/dyadic_inputs.h"
@@ -23,7 +22,6 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <map>
 #include <mutex>
 #include <unistd.h>
 
@@ -252,6 +250,7 @@ void Tracer::publish_manifest(bool trains) const {
   manifest.versions["torch"] = TORCH_VERSION;
   manifest.forced_routing = forced_routing_;
   manifest.run = environment_.run;
+  manifest.first_iteration = first_iteration_;
   if (trains) {
     const c10::DeviceType device = device_of_parameters();
     manifest.numerics = numerics_of(device);
@@ -290,60 +289,6 @@ void Tracer::check_reference() const {
                "; repeat the reference's command unchanged");
 }
 
-std::vector<std::string> Tracer::load_parameters() {
-  TTRACE_CHECK(
-      capture_ != nullptr,
-      UsageError,
-      "Session::load_parameters was called before Session::attach; attach the model first");
-  TTRACE_CHECK(begun_.empty(),
-               UsageError,
-               "Session::load_parameters was called after iteration ",
-               *begun_.begin(),
-               " was traced; call it before the optimizer is built");
-  const std::vector<Parameter>& parameters = capture_->parameters().all();
-  if (environment_.pass == Pass::kReference) {
-    for (const Parameter& parameter : parameters) {
-      start_ += {1, static_cast<std::uint64_t>(parameter.tensor.nbytes())};
-    }
-    if (!environment_.count_only) {
-      store_start(environment_.directory, parameters, layout_, annotations_);
-    }
-    return {};
-  }
-  // A golden pass needs the reference's, rounded ones, whatever candidates start from.
-  if (environment_.own_start && environment_.pass != Pass::kGolden) {
-    return {};
-  }
-  TTRACE_CHECK(!environment_.reference.empty(),
-               UsageError,
-               "the start parameters come from the reference's trace, but TTRACE_REFERENCE is not "
-               "set; set it, or set TTRACE_START=own to keep the program's parameters");
-  std::vector<ReplacedStart> replaced =
-      load_start(environment_.reference, parameters, layout_, annotations_);
-  log(LogLevel::kInfo,
-      std::to_string(replaced.size()) + " of " + std::to_string(parameters.size()) +
-          " parameters differed from the reference's and were replaced");
-  std::vector<std::string> differed;
-  for (const ReplacedStart& one : replaced) {
-    differed.push_back(one.path);
-  }
-  if (environment_.pass == Pass::kCandidate && !replaced.empty()) {
-    not_seen({NotSeenKind::kStart,
-              "the start values of " + std::to_string(replaced.size()) + " of " +
-                  std::to_string(parameters.size()) +
-                  " parameters differed from the reference's and were replaced by them; --start "
-                  "own compares them"});
-    std::map<std::string, TensorCopy> own;
-    for (ReplacedStart& one : replaced) {
-      if (one.own) {
-        own.emplace(one.path, *std::move(one.own));
-      }
-    }
-    capture_->keep_start(std::move(own));
-  }
-  return differed;
-}
-
 void Tracer::not_seen(NotSeen fact) {
   if (in_step_) {
     capture_->not_seen(fact);
@@ -357,7 +302,11 @@ void Tracer::not_seen(NotSeen fact) {
 bool Tracer::begin_step(std::int64_t iteration, const std::vector<std::string>& gathered_later) {
   raise_if_asked();
   note_step(iteration);
-  if (!environment_.traces(iteration)) {
+  if (!first_iteration_) {
+    first_iteration_ = iteration;
+    check_resumed();
+  }
+  if (!environment_.traces(iteration) && !environment_.leads_up(iteration)) {
     return false;
   }
   TTRACE_CHECK(capture_ != nullptr,

@@ -10,6 +10,7 @@
 #include "hooks/write/writer_thread.h"
 #include "trace/base/durable_file.h"
 #include "trace/base/not_seen.h"
+#include "trace/kernels/digest.h"
 
 #include <ttrace/annotations.h>
 #include <ttrace/layout.h>
@@ -64,6 +65,9 @@ class Tracer {
   void publish_manifest(bool trains) const;
   [[nodiscard]] c10::DeviceType device_of_parameters() const;
   void check_reference() const;
+  // Throws if the program goes on from where the reference was not, with the reference's start
+  // values in place of its own.
+  void check_resumed() const;
   [[nodiscard]] std::string failed_path(std::int64_t step) const;
   void start_writer();
   void finish() noexcept;  // after the last traced step: no thread, no hook, no callback
@@ -80,7 +84,10 @@ class Tracer {
   TensorCount start_;              // parameters that the reference stores, or would store
   std::vector<NotSeen> not_seen_;  // of every step
   std::set<std::int64_t> begun_;   // traced iterations so far
-  FileDescriptor claim_;           // of this rank's place, in a counting pass
+  std::optional<std::int64_t> first_iteration_;  // that the program began, traced or not
+  std::optional<std::pair<std::string, Digest>>
+      replaced_;          // a parameter whose start value was replaced
+  FileDescriptor claim_;  // of this rank's place, in a counting pass
   bool in_step_ = false;
   int exceptions_at_begin_ = 0;
 };

@@ -40,6 +40,7 @@ enum class Kind : std::uint8_t {
   kCopy,          // a program's own copy of a parameter, such as an average: PARAMETER.NAME
   kBuffer,        // buffer of a module after the step
   kStart,         // a parameter's start value on a rank whose own TTrace replaced
+  kStateBefore,   // what training kept of earlier steps: PARAMETER.NAME, or a buffer's path
 };
 
 [[nodiscard]] TTRACE_API std::string_view name_of(Kind kind);

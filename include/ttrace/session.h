@@ -132,6 +132,13 @@ class TTRACE_API Step {
   // reason. Only callers whose exceptions C++ does not see need it. The first failure counts.
   void fail(const std::string& reason);
 
+  // What training keeps of the steps before, as this step finds it: masters, moments and states of
+  // the optimizer (see OptimizerEntry; parameters and copies are ignored), and buffers of modules.
+  // It is recorded in the first traced step alone, unless that is iteration 0. REQUIRES: called
+  // before the step's first micro-batch.
+  void states_before(const std::vector<OptimizerEntry>& entries,
+                     const std::vector<NamedTensor>& buffers = {});
+
   // Begins a micro-batch. `index` is global: i * dp + dp_rank for the i-th local micro-batch.
   // REQUIRES: before gradients_reduced(). What runs after it is no longer part of a micro-batch.
   [[nodiscard]] Microbatch microbatch(std::int64_t index, const MicrobatchOptions& options = {});

@@ -24,10 +24,11 @@ from .base.copies import Copies
 from .base.program import Program
 from .base.recorder import DimsOf
 from .base.sources import sources_of
+from .base.states import before_step
 from .base.ties import refuse_broken_ties, write_ties
 from .base.trees import tensors_of
 from .base.unseen import unseen
-from .base.values import Gradient, OptimizerState, Parameter, whole
+from .base.values import Buffer, Gradient, OptimizerState, Parameter, whole
 from .module_hooks import CALLS_ITSELF, ModuleHooks
 from .programs.expert_choices import choose_unseen
 
@@ -254,9 +255,7 @@ class Tracer:
         if self._step is None:
             return
         self._read_quantised()
-        for state in states:
-            for name, dims in state.dims.items():
-                self.derive(f"{state.path}.{name}", "value", 0, dims)
+        self._derive_states(states)
         for name, count in Counter(name for state in states for name in state.left_out).items():
             self.not_seen(
                 "state",
@@ -356,6 +355,8 @@ class Tracer:
         if operator_sites.are_asked():
             operator_sites.install(library_path())
         self._program.step_begins(self)
+        if iteration > 0:
+            self._record_before()
         return True
 
     def _end(self, failure: str | None) -> None:
@@ -377,6 +378,33 @@ class Tracer:
                 step.fail(failure)
             step.end()
 
+    def _record_before(self) -> None:
+        """What training has kept of the steps before. The library records it in the first traced step."""
+        with unseen(), torch.no_grad():
+            states = self._program.states_before()
+            buffers = self._program.buffers()
+        kept = [before_step(state) for state in states]
+        self._derive_states(states)
+        self._derive_buffers(buffers)
+        self._step.states_before(
+            [state.path for state in states],
+            [state.flat_first for state in states],
+            [list(parts) for parts in kept],
+            [list(parts.values()) for parts in kept],
+            [buffer.path for buffer in buffers],
+            [buffer.tensor for buffer in buffers],
+        )
+
+    def _derive_states(self, states: Sequence[OptimizerState]) -> None:
+        for state in states:
+            for name, dims in state.dims.items():
+                self.derive(f"{state.path}.{name}", "value", 0, dims)
+
+    def _derive_buffers(self, buffers: Sequence[Buffer]) -> None:
+        for buffer in buffers:
+            if buffer.dims is not None:
+                self.derive(buffer.path, "value", 0, buffer.dims)
+
     def _record_kept(self) -> None:
         """What the program keeps from step to step, when nothing of the step runs any more."""
         with unseen(), torch.no_grad():
@@ -385,9 +413,7 @@ class Tracer:
         self._step.copies_updated(
             [path for path, _, _ in copies], [name for _, name, _ in copies], [part for _, _, part in copies]
         )
-        for buffer in buffers:
-            if buffer.dims is not None:
-                self.derive(buffer.path, "value", 0, buffer.dims)
+        self._derive_buffers(buffers)
         self._step.buffers([buffer.path for buffer in buffers], [buffer.tensor for buffer in buffers])
 
     def _abandon(self) -> None:

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -103,6 +104,47 @@ TEST_F(KeptState, AStateThatOneParameterLacksIsAFinding) {
   const Report report = run();
   ASSERT_TRUE(report.diverged());
   EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), "s0/state/b.weight.step/0");
+}
+
+// Symptom: a checkpoint that lost the optimizer's state was seen at the moments after the step
+// only.
+TEST_F(KeptState, AStateThatACheckpointLostIsAFinding) {
+  const auto momentum = [](const std::string& kind) {
+    return "s2/" + kind + "/a.weight.momentum_buffer/0";
+  };
+  reference_.add(0, {"s2/state_before/a.weight.exp_avg/0", wavy(8)})
+      .add(0, {momentum("state_before"), wavy(8)})
+      .add(0, {"s2/exp_avg/a.weight/0", wavy(8)})
+      .add(0, {momentum("state"), wavy(8)});
+  candidate_.add_everywhere({"s2/exp_avg/a.weight/0", wavy(8)})
+      .add_everywhere({momentum("state"), wavy(8)});
+  const Report report = run();
+  ASSERT_TRUE(report.diverged());
+  EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id),
+            "s2/state_before/a.weight.exp_avg/0");
+  EXPECT_EQ(std::ranges::count_if(report.tensors, &TensorVerdict::is_finding), 2);
+}
+
+// The other side of that line: an optimizer that keeps no such state at all has lost none.
+TEST_F(KeptState, AStateThatOneOptimizerNeverHasIsNotLost) {
+  reference_.add(0, {"s2/state_before/a.weight.step/0", {2.0}})
+      .add(0, {"s2/state/a.weight.step/0", {3.0}})
+      .add(0, {"s2/state_before/bn.running_mean/0", wavy(4)})
+      .add(0, {"s2/buffer/bn.running_mean/0", wavy(4)})
+      .add(0, {"s2/param/a.weight/0", wavy(4)});
+  candidate_.add_everywhere({"s2/param/a.weight/0", wavy(4)});
+  const Report report = run();
+  EXPECT_FALSE(report.diverged());
+  EXPECT_EQ(report.not_seen.size(), 2U);
+}
+
+TEST_F(KeptState, AStateThatRanksFindDifferentIsAFinding) {
+  reference_.add(0, {"s2/state_before/a.weight.exp_avg/0", wavy(8)});
+  candidate_.add(0, {"s2/state_before/a.weight.exp_avg/0", wavy(8)})
+      .add(1, {"s2/state_before/a.weight.exp_avg/0", wavy(8, 1.0)});
+  const Report report = run();
+  ASSERT_TRUE(report.diverged());
+  EXPECT_EQ(report.tensors[*report.first_divergence].symptom(), Symptom::kReplicasDisagree);
 }
 
 TEST_F(KeptState, ALearningRateIsNamed) {

@@ -42,7 +42,8 @@ TEST(Kinds, OfParametersOptimizersAndGradients) {
                           Kind::kExpAvgSq,
                           Kind::kState,
                           Kind::kCopy,
-                          Kind::kStart));
+                          Kind::kStart,
+                          Kind::kStateBefore));
   EXPECT_THAT(kinds_where(is_of_optimizer),
               ElementsAre(Kind::kParam,
                           Kind::kMainGrad,

@@ -25,7 +25,7 @@ TEST(TensorId, PrintsAsTheFormatSays) {
 }
 
 TEST(TensorId, EveryKindAndFormRoundTrips) {
-  for (std::size_t number = 0; number <= static_cast<std::size_t>(Kind::kStart); ++number) {
+  for (std::size_t number = 0; number <= static_cast<std::size_t>(Kind::kStateBefore); ++number) {
     const auto kind = static_cast<Kind>(number);
     EXPECT_EQ(parse_kind(name_of(kind)), kind);
     for (const std::int64_t microbatch : {kNoMicrobatch, std::int64_t{0}, std::int64_t{41}}) {

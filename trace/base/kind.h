@@ -143,6 +143,7 @@ inline constexpr std::array kKindTraits = {
         .kind = Kind::kCopy, .name = "copy", .family = KindFamily::kParameter, .of_update = true},
     KindTraits{.kind = Kind::kBuffer, .name = "buffer", .family = KindFamily::kState},
     KindTraits{.kind = Kind::kStart, .name = "start", .family = KindFamily::kParameter},
+    KindTraits{.kind = Kind::kStateBefore, .name = "state_before", .family = KindFamily::kState},
 };
 
 // A row stands at its enumerator's number.
@@ -152,7 +153,7 @@ static_assert([] {
       return false;
     }
   }
-  return kKindTraits.size() == static_cast<std::size_t>(Kind::kStart) + 1;
+  return kKindTraits.size() == static_cast<std::size_t>(Kind::kStateBefore) + 1;
 }());
 
 [[nodiscard]] constexpr const KindTraits& traits_of(Kind kind) {
@@ -180,10 +181,11 @@ static_assert([] {
 
 // What is kept of a parameter under a name of its own, so that its path is PARAMETER.NAME.
 [[nodiscard]] constexpr bool is_named_state(Kind kind) {
-  return kind == Kind::kState || kind == Kind::kCopy;
+  return kind == Kind::kState || kind == Kind::kCopy || kind == Kind::kStateBefore;
 }
 
-// Parameters, and what training keeps for each: `param` to `exp_avg_sq`, `state` and `copy`.
+// Parameters, and what training keeps for each: `param` to `exp_avg_sq`, `state`,
+// `state_before` and `copy`.
 [[nodiscard]] constexpr bool is_of_parameter(Kind kind) {
   return family_of(kind) == KindFamily::kParameter ||
          family_of(kind) == KindFamily::kParameterGradient ||

@@ -59,6 +59,18 @@ class ManifestReader {
     return found->get<int>();
   }
 
+  // Returns nothing if the key is missing.
+  [[nodiscard]] std::optional<std::int64_t> iteration(const std::string& key) const {
+    const auto found = root_.find(key);
+    if (found == root_.end()) {
+      return std::nullopt;
+    }
+    if (!found->is_number_integer()) {
+      fail(key, "an integer");
+    }
+    return found->get<std::int64_t>();
+  }
+
   [[nodiscard]] std::vector<std::int64_t> ascending_integers(const std::string& key) const {
     const auto found = root_.find(key);
     std::vector<std::int64_t> values;
@@ -187,6 +199,9 @@ void write_manifest(const std::string& directory, const Manifest& manifest) {
   add("imported_from", manifest.imported_from);
   root["world_size"] = manifest.world_size;
   root["steps"] = manifest.steps;
+  if (manifest.first_iteration) {
+    root["first_iteration"] = *manifest.first_iteration;
+  }
   root["precision"] = manifest.precision;
   root["layout"] = manifest.layout;
   root["model"] = manifest.model;
@@ -224,6 +239,7 @@ Manifest read_manifest(const std::string& directory) {
   manifest.imported_from = reader.has("imported_from") ? reader.text("imported_from") : "";
   manifest.world_size = reader.positive_integer("world_size");
   manifest.steps = reader.ascending_integers("steps");
+  manifest.first_iteration = reader.iteration("first_iteration");
   manifest.precision = reader.text("precision");
   manifest.layout = reader.section("layout");
   manifest.model = reader.section("model");

@@ -5,6 +5,7 @@
 #include <ttrace/run_description.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,14 @@ struct TTRACE_API Manifest {
   std::string imported_from;  // of an imported trace: the foreign format, "safetensors"
   int world_size = 1;
   std::vector<std::int64_t> steps;  // traced iterations, ascending
-  std::string precision;            // "bf16": what the program computes in, see precision.h
-  Section layout;                   // axis -> size
-  Section model;                    // must be equal on both sides
-  Section data;                     // must be equal on both sides
-  Section versions;                 // ttrace, torch, program; printed where they differ
+  // That the program began with, traced or not. Nothing before the first traced step, and in a
+  // trace of an earlier version.
+  std::optional<std::int64_t> first_iteration;
+  std::string precision;       // "bf16": what the program computes in, see precision.h
+  Section layout;              // axis -> size
+  Section model;               // must be equal on both sides
+  Section data;                // must be equal on both sides
+  Section versions;            // ttrace, torch, program; printed where they differ
   Section numerics;            // what the machine does to numbers, see numerics.h; a trace of an
                                // earlier version has none
   Section roles;               // patterns of names by role, see annotations.h; mostly empty

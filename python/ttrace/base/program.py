@@ -17,7 +17,7 @@ import torch
 from .calls import Removable
 from .layout import Layout
 from .recorder import Recorder
-from .values import Buffer, Description, Dims, Parameter, Rows, Site, Untraced
+from .values import Buffer, Description, Dims, OptimizerState, Parameter, Rows, Site, Untraced
 
 
 class Program(ABC):
@@ -113,6 +113,10 @@ class Program(ABC):
 
     def buffers(self) -> list[Buffer]:
         """Of the model's modules, persistent or not, as they are now."""
+        return []
+
+    def states_before(self) -> list[OptimizerState]:
+        """What the optimizer has kept of the steps before, as it is now. Fields of the parameter itself do not matter."""
         return []
 
     def step_begins(self, recorder: Recorder) -> None:

@@ -52,6 +52,14 @@ def kept_state(
     )
 
 
+def before_step(state: OptimizerState) -> dict[str, torch.Tensor]:
+    """What a step finds of it, by name. A learning rate is none of it: programs may set it within the step."""
+    own = {"master": state.master, "exp_avg": state.exp_avg, "exp_avg_sq": state.exp_avg_sq}
+    kept = {name: tensor for name, tensor in own.items() if tensor is not None}
+    rates = (LEARNING_RATE, NEXT_LEARNING_RATE)
+    return kept | {name: tensor for name, tensor in state.others.items() if name not in rates}
+
+
 def number(value: float) -> torch.Tensor:
     with unseen():
         return torch.tensor(value, dtype=torch.float64)

@@ -8,7 +8,8 @@ from .foreign import Name
 
 # Kinds of the whole step; the others belong to a micro-batch.
 _OF_STEP = (
-    "param", "main_grad", "master", "param_next", "exp_avg", "exp_avg_sq", "state", "copy", "buffer", "start", "scalar",
+    "param", "main_grad", "master", "param_next", "exp_avg", "exp_avg_sq", "state", "copy", "buffer", "start",
+    "state_before", "scalar",
 )  # fmt: skip
 KINDS = (
     *_OF_STEP, "data", "input", "output", "grad_output", "grad_input", "param_grad", "loss", "routing",

@@ -139,6 +139,9 @@ class DividedProgram(PlainProgram):
     def states(self) -> list[OptimizerState]:
         return [state for entry in self._parameters for state in self._states(entry)]
 
+    def states_before(self) -> list[OptimizerState]:
+        return self.states()
+
     def step_ends(self, recorder: Recorder) -> None:
         recorder.not_seen(
             "state",

@@ -32,7 +32,8 @@ from ..base.names import traced_modules
 from ..base.program import Program
 from ..base.quantised import readable
 from ..base.recorder import Recorder
-from ..base.states import LEARNING_RATE, NEXT_LEARNING_RATE, further_states, number
+from ..base.scalers import Scalers
+from ..base.states import LEARNING_RATE, MOMENTS, NEXT_LEARNING_RATE, further_states, number
 from ..base.trees import tensors_of
 from ..base.values import (
     Buffer,
@@ -56,6 +57,7 @@ from .megatron_optimizer import (
     gathering_groups,
     learning_rates,
     optimizer_states,
+    scalers_of,
 )
 from .megatron_parameters import parameter_dims
 from .megatron_routing import is_router, watch_routing
@@ -107,6 +109,7 @@ class MegatronProgram(Program):
         self.chunks = [Chunk(chunk) for chunk in chunks]
         self.config: Any = self.chunks[0].config
         self.optimizer = optimizer
+        self._scalers = Scalers()
         self.describe = describe
         self.vocab_size = vocab_size
         self.layout = layout_of(self.chunks[0])
@@ -236,6 +239,9 @@ class MegatronProgram(Program):
 
     def step_begins(self, recorder: Recorder) -> None:
         self._reduced = self._stepped = False
+        self._scalers.forget()
+        for scaler in scalers_of(self.optimizer):
+            self._scalers.note(scaler)
         for chunk in self.chunks:
             chunk.forwards = 0
         for rows in self._experts.values():
@@ -437,6 +443,19 @@ class MegatronProgram(Program):
                 others[NEXT_LEARNING_RATE] = number(rates[id(parameter.object)])
             first = -1 if part is None else part[0]
             yield OptimizerState(parameter.path, flat_first=first, others=others, left_out=left_out)
+        yield from self._scalers.states()
+
+    def states_before(self) -> list[OptimizerState]:
+        states = {id(model): state for model, state in optimizer_states(self.optimizer)}
+        found = list(self._kept_states())
+        for parameter in self._parameters:
+            master, kept, part = states.get(id(parameter.object), (None, {}, None))
+            moments = {name: kept[name] for name in MOMENTS if name in kept}
+            if moments:  # else the optimizer has made no step, and the master is the parameter
+                first = -1 if part is None else part[0]
+                master = None if parameter.tensor.dtype in (torch.float32, torch.float64) else master
+                found.append(OptimizerState(parameter.path, None, master, **moments, flat_first=first))
+        return found
 
     def buffers(self) -> list[Buffer]:
         return [

@@ -156,6 +156,9 @@ class PipeliningProgram(Program):
         del recorder
         self._gradients.step_ends()
 
+    def states_before(self) -> list[OptimizerState]:
+        return [state for program in self.programs for state in program.states_before()]
+
     def buffers(self) -> list[Buffer]:
         return [buffer for program in self.programs for buffer in program.buffers()]
 

@@ -430,6 +430,9 @@ class PlainProgram(Program):
             for entry in self.parameters()
         ]
 
+    def states_before(self) -> list[OptimizerState]:
+        return [*self.states(), *self.kept_states()]
+
     def buffers(self) -> list[Buffer]:
         return [
             Buffer(canonical(name), local_part(buffer), self.own_dims(buffer))
