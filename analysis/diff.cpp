@@ -473,7 +473,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
                      .heads = heads_of(reference, candidate),
                      .others = other_passes(report, options, candidate, matches, limits),
                      .samples = options.samples,
-                     .given = given_inputs(reference),
+                     .given = given_inputs(reference, candidate),
                      .allowances = options.allowances,
                      .shuffle = options.shuffle});
   const std::vector<Task> tasks = plan(matches, judge, options, report);

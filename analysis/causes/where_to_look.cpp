@@ -172,6 +172,11 @@ std::string data_parallel_axis(const Trace& candidate) {
 // What to check, as a pattern whose fields where_to_look() fills in.
 using Advice = std::string_view;
 
+constexpr Advice kReadsOthers =
+    "check which samples the loader of each rank reads: in every step both programs must read the "
+    "same ones, so a sampler that shuffles must be in both, in one process as DistributedSampler "
+    "with num_replicas=1 and rank=0";
+
 Advice advice_on_copies(Kind kind) {
   switch (kind) {
     case Kind::kParamGrad:
@@ -324,6 +329,17 @@ Advice advice_on_kind(const TensorId& id) {
   }
 }
 
+// Whether its rows are samples that the program reads: data, or what comes first in a micro-batch.
+bool is_read(std::span<const TensorVerdict> tensors, std::size_t index) {
+  const TensorId& id = tensors[index].id;
+  return id.kind == Kind::kData ||
+         std::none_of(tensors.begin(),
+                      tensors.begin() + static_cast<std::ptrdiff_t>(index),
+                      [&](const TensorVerdict& before) {
+                        return is_first_forward(before.id) && same_microbatch(before.id, id);
+                      });
+}
+
 }  // namespace
 
 std::string where_to_look(std::span<const TensorVerdict> tensors,
@@ -333,7 +349,8 @@ std::string where_to_look(std::span<const TensorVerdict> tensors,
   const TensorId& id = tensor.id;
   const std::vector<int> ranks = tensor.ranks();
   const auto state = [&](Kind kind) { return state_of(tensors, id, kind); };
-  const Advice of_symptom = advice_on_symptom(tensor);
+  const bool reads_others = tensor.symptom() == Symptom::kRowsDiffer && is_read(tensors, index);
+  const Advice of_symptom = reads_others ? kReadsOthers : advice_on_symptom(tensor);
   return fmt::format(
       fmt::runtime(of_symptom.empty() ? advice_on_kind(id) : of_symptom),
       fmt::arg("path", id.path),

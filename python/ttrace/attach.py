@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .base import lightning
 from .base.optimizers import optimizers_in
 from .base.precisions import dtype_of, mismatch, precision_named
 from .base.refusals import refuse_part_of_a_job
@@ -62,8 +63,8 @@ def attach(
 
     Args:
         model: a module, the list of chunks or pipeline stages of this rank, a pipeline's schedule, or an engine of
-            DeepSpeed. Megatron-core models, DTensor and FSDP2, FSDP1, DDP, torch.distributed.pipelining and plain
-            modules are recognised without being named.
+            DeepSpeed. Megatron-core models, DTensor and FSDP2, FSDP1, DDP, torch.distributed.pipelining, modules of
+            Lightning and plain ones are recognised without being named.
         optimizer: the object that updates the parameters, a list of them, or an object that holds them;
             without it neither main gradients nor updates are traced.
         annotations: a file that says where tensors lie whose placement cannot be derived
@@ -87,7 +88,7 @@ def attach(
         RuntimeError: a variable TTRACE_* or a placement is wrong, or this is one of several processes without
             torch.distributed.
         TypeError: no kind of program recognises the model, or an option is unknown; or steps shall follow an
-            optimizer that is none of torch.
+            optimizer that is none of torch; or it is a module of Lightning that its Trainer has not yet set up.
         ValueError: `placements` or `steps` has a value that is not listed here, or one of `copies` has none of the
             parameters.
     """
@@ -100,7 +101,7 @@ def attach(
         return Tracer(session, None)
     from .programs import program_of  # late: untraced runs do not need the parts of torch that it loads
 
-    program = program_of(model, optimizer, dict(describe or {}), options)
+    program = program_of(lightning.as_trained(model, optimizer, steps), optimizer, dict(describe or {}), options)
     refuse_part_of_a_job(program.layout)
     tracer = Tracer(session, program, annotations, placements, untraced, _precision_note(program), copies)
     if steps == "optimizer":

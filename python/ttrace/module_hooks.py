@@ -180,6 +180,8 @@ class ModuleHooks:
                 self._settle(calls[-1])
             else:
                 self._begin(site, args, kwargs)
+            if not self._program.is_model(module) and self._recorder.in_microbatch:
+                self._program.module_called(self._recorder, site, args, kwargs)
             called = self._called(site)
             self._recorder.called(called.path)
             calls.append(_Call(self._scopes.enter(called.path), site, called))

@@ -33,6 +33,12 @@ from .module_hooks import CALLS_ITSELF, ModuleHooks
 from .programs.expert_choices import choose_unseen
 
 
+_TOO_LATE = (
+    "a forward of the step ran after gradients were clipped or an optimizer stepped: neither that forward nor what it adds to "
+    "the gradients is compared"
+)
+
+
 class TracedStep:
     """One iteration, as `Tracer.step` yields it. Inert if the iteration is not traced."""
 
@@ -77,6 +83,7 @@ class Tracer:
         self._step: Any = None
         self._microbatches: dict[int, Any] = {}
         self._current: Any = None
+        self._is_reduced = False  # the gradients of the current step are final
         self._scalars: set[str] = set()  # of the current step; the first of a name counts
         self._hooks: Any = None
         self._called: set[str] = set()  # paths in this step
@@ -233,6 +240,9 @@ class Tracer:
 
     def called(self, path: str) -> None:
         """Notes which line of the program calls this module, or function, first."""
+        if self._is_reduced and self._step is not None and torch.is_grad_enabled():
+            self._is_reduced = False
+            self.not_seen("gradients", _TOO_LATE)
         if self._step is not None and path not in self._called:
             self._called.add(path)
             self._step.called_at(path, call_site(sys._getframe(1)))
@@ -245,6 +255,7 @@ class Tracer:
         if self._step is None:
             return
         self.called("optimizer")
+        self._is_reduced = True
         self._step.gradients_reduced(
             [gradient.path for gradient in gradients],
             [gradient.tensor for gradient in gradients],
@@ -346,6 +357,7 @@ class Tracer:
         if not step.traced():
             return False
         self._step = step
+        self._is_reduced = False
         self._called.clear()
         for note in self._notes:
             step.note(note)

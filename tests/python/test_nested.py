@@ -41,6 +41,18 @@ def test_modules_that_a_step_calls_without_the_model_make_micro_batches(check):
     assert any("it alone has the module model" in note for note in outcome.report["notes"])
 
 
+@pytest.mark.parametrize("options", ["--calls parts", "--calls parts --tokens", "--calls forward"])
+def test_samples_are_put_in_order_where_one_program_alone_calls_the_model(check, options):
+    """Symptom: DDP calls the model, and the reference calls modules of it alone. So nothing said which sample is which, and a
+    right program diverged at net's input, or at the output of the embedding."""
+    outcome = check(python(f"{PROGRAM} {options}"), torchrun(2, f"{PROGRAM} {options} --deal"), steps="0:1")
+    assert outcome.code == 0, outcome.summary()
+    assert "rank 1 has 1, 3, 5, 7" in " ".join(outcome.report["remarks"])
+    assert "s0/m0/grad_output/net.2/0" in outcome.ids()
+    wrong = check(python(f"{PROGRAM} {options}"), torchrun(2, f"{PROGRAM} {options} --deal --wrong"), steps="0:1")
+    assert wrong.first.startswith("s0/main_grad/net."), wrong.summary()
+
+
 def test_forced_passes_replace_inputs_that_no_module_returned_under_fsdp_as_well(check):
     """Symptom: the module behind the error was "wrong on its own, not because of an earlier error"."""
     right, wrong = (torchrun(1, f"{BETWEEN} --shard {option}") for option in ("", "--wrong"))

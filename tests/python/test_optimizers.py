@@ -72,6 +72,25 @@ def test_moments_of_a_container_are_those_of_its_optimizers():
     assert all("exp_avg" in optimizers.state(parameter) for parameter in parameters)
 
 
+# Symptom: LBFGS, and Lightning's automatic optimization, compute forward and backward within the optimizer's step. TTrace read
+# the gradients before, which are those of the step before, or none.
+@pytest.mark.parametrize("named", [True, False])
+def test_gradients_are_read_when_a_closure_has_computed_them(named):
+    parameter = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    told = []
+    Optimizers(optimizer).watch(lambda: told.append(parameter.grad), lambda: told.append("done"))
+
+    def closure():
+        parameter.grad = torch.full((3,), 2.0)
+        return torch.tensor(5.0)
+
+    loss = optimizer.step(closure=closure) if named else optimizer.step(closure)
+    assert loss == 5.0
+    assert told[0] is parameter.grad and told[1:] == ["done"]
+    assert torch.equal(parameter.detach(), torch.full((3,), 0.8))
+
+
 # Symptom: one wrong gradient changed the norm by which all are clipped, so that the first parameter's was named.
 @pytest.mark.parametrize("clip", ["clip_grad_norm_", "clip_grads_with_norm_"])
 def test_gradients_are_seen_before_they_are_clipped(clip):

@@ -21,8 +21,8 @@ TensorId name_of_data(TensorId id) {
 }
 
 // The records of data that say which dimension holds samples, in the order of the rank.
-std::vector<const Record*> data_of(const RankFile& file) {
-  const std::map<std::int64_t, std::string> given = outermost_modules(file);
+std::vector<const Record*> data_of(const RankFile& file, const std::set<std::string>& others) {
+  const std::map<std::int64_t, std::string> given = outermost_modules(file, others);
   std::vector<const Record*> records;
   for (const Record& record : file.records()) {
     const auto root = given.find(record.id.microbatch);
@@ -55,10 +55,11 @@ using RowsByDigest = std::unordered_map<std::uint64_t, std::vector<SamplePlace>>
 class Reader {
  public:
   Reader(const StepTrace& reference, const StepTrace& candidate) {
+    const std::set<std::string> of_reference = modules_with_inputs(reference.ranks);
     for (const RankFile& file : candidate.ranks) {
-      candidate_.push_back({&file, data_of(file)});
+      candidate_.push_back({&file, data_of(file, of_reference)});
     }
-    read_reference(reference);
+    read_reference(reference, modules_with_inputs(candidate.ranks));
   }
 
   DataRows read() {
@@ -84,11 +85,11 @@ class Reader {
     std::vector<const Record*> records;
   };
 
-  void read_reference(const StepTrace& reference) {
+  void read_reference(const StepTrace& reference, const std::set<std::string>& of_candidate) {
     std::map<TensorId, std::vector<Shard>> shards;
     std::vector<TensorId> order;
     for (const RankFile& file : reference.ranks) {
-      for (const Record* const record : data_of(file)) {
+      for (const Record* const record : data_of(file, of_candidate)) {
         std::vector<Shard>& own = shards[record->id];
         if (own.empty()) {
           order.push_back(record->id);

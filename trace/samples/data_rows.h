@@ -1,9 +1,10 @@
 // The rows of a step: which samples both programs read, as far as their own data say.
 //
-// Data are the tensors that programs record as such, and what the outermost module was given. Masks
-// that modules use are not, because a program may draw them. What a rank of the candidate holds of
-// a sample has a digest in each of these tensors. It is looked up among the reference's samples,
-// cut in the same way. The ranks of one sample (tensor and context parallelism) share one answer.
+// Data are the tensors that programs record as such, and what the outermost module that both call
+// was given. Masks that modules use are not, because a program may draw them. What a rank of the
+// candidate holds of a sample has a digest in each of these tensors. It is looked up among the
+// reference's samples, cut in the same way. The ranks of one sample (tensor and context
+// parallelism) share one answer.
 //
 // Thread-safety: values and a free function without shared state.
 #pragma once

@@ -1,5 +1,5 @@
-// What a program is given and does not compute: its data, and what the outermost module of a
-// micro-batch takes before any module has returned anything.
+// What a program is given and does not compute: its data, and what the outermost module that both
+// programs call takes before any module has returned anything.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -13,16 +13,20 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 
 namespace ttrace {
 
-// The path of the outermost module by micro-batch, as far as the rank recorded what it takes before
-// anything else.
-[[nodiscard]] TTRACE_API std::map<std::int64_t, std::string> outermost_modules(
-    const RankFile& file);
+// Modules whose inputs were recorded.
+[[nodiscard]] TTRACE_API std::set<std::string> modules_with_inputs(std::span<const RankFile> files);
 
-// The inputs of a trace's outermost modules.
-[[nodiscard]] TTRACE_API std::set<TensorId> given_inputs(const Trace& trace);
+// The path of the outermost module by micro-batch, as far as the rank recorded what it takes before
+// anything else. `others`: modules that the other program calls.
+[[nodiscard]] TTRACE_API std::map<std::int64_t, std::string> outermost_modules(
+    const RankFile& file, const std::set<std::string>& others);
+
+// The inputs of a trace's outermost modules, as far as the other trace has these modules, too.
+[[nodiscard]] TTRACE_API std::set<TensorId> given_inputs(const Trace& trace, const Trace& other);
 
 }  // namespace ttrace

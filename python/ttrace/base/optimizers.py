@@ -84,11 +84,35 @@ class Optimizers:
             }
 
     def watch(self, begins: Callable[[], None], done: Callable[[], None]) -> None:
-        """`begins` runs before each of them steps, `done` after the last of them, or the one around them, has."""
+        """`begins` runs when the gradients of each of them are there and it has not yet stepped, `done` after the last
+        of them, or the one around them, has."""
         for optimizer in self._optimizers:
-            optimizer.register_step_pre_hook(aside(lambda *unused: begins()))
+            optimizer.register_step_pre_hook(aside(_when_gradients_are_there(begins)))
         for optimizer in self._last:
             optimizer.register_step_post_hook(aside(lambda *unused: done()))
+
+
+def _when_gradients_are_there(begins: Callable[[], None]) -> Callable[..., Any]:
+    """A hook before an optimizer's step. If that gets a closure, forward and backward are within it, as in LBFGS and in
+    Lightning's automatic optimization."""
+
+    def before_step(optimizer: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+        del optimizer
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None:
+            begins()
+            return None
+
+        def computed() -> Any:
+            loss = closure()
+            aside(begins)()
+            return loss
+
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": computed}
+        return (args[0], computed, *args[2:]), kwargs
+
+    return before_step
 
 
 # Gets the parameters whose gradients are clipped, and their norm; returns the norm to clip them by.

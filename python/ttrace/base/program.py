@@ -94,6 +94,9 @@ class Program(ABC):
     def part_called(self, recorder: Recorder, args: tuple, kwargs: Mapping[str, Any]) -> None:
         """A module, other than the model itself, is called while no traced module runs."""
 
+    def module_called(self, recorder: Recorder, site: Site, args: tuple, kwargs: Mapping[str, Any]) -> None:
+        """Any module, other than the model itself, is called. The first one of a micro-batch may be what reads the data."""
+
     def part_returned(self, output: Any) -> None:
         """What the module returns that `part_called` was told of."""
 

@@ -140,6 +140,7 @@ class PlainProgram(Program):
         self.accumulated = 1  # gradients are divided by this number of micro-batches only at the end
         self._forwards = 0
         self._parts: Parts | None = None  # of the model, that began the current micro-batch
+        self._awaits_data = False  # the current micro-batch has none, and no module of the model was called yet
         self._batches: dict[int, int] = {}  # rows of each sample, by the size that a dimension of samples has
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             self.layout.rank = torch.distributed.get_rank()
@@ -372,7 +373,7 @@ class PlainProgram(Program):
         del model
         if recorder.in_microbatch and not self._evaluates():
             self._note_samples(args, kwargs)
-            record_data(recorder, self.model, args, kwargs)
+            self._awaits_data = not record_data(recorder, self.model, args, kwargs)
 
     def part_called(self, recorder: Recorder, args: tuple, kwargs: Mapping[str, Any]) -> None:
         is_recomputed = torch._C._current_graph_task_id() != -1
@@ -381,7 +382,13 @@ class PlainProgram(Program):
             return
         self._next_microbatch(recorder)
         self._parts = Parts()
+        self._awaits_data = True
         self._note_samples(args, kwargs)
+
+    def module_called(self, recorder: Recorder, site: Site, args: tuple, kwargs: Mapping[str, Any]) -> None:
+        awaited, self._awaits_data = self._awaits_data, False
+        if awaited and not any(tensor.is_floating_point() for tensor in tensors_of((args, kwargs))):
+            record_data(recorder, site.module, args, kwargs, f"{site.path}.")
 
     def part_returned(self, output: Any) -> None:
         if self._parts is not None:
@@ -449,16 +456,23 @@ def class_name(model: torch.nn.Module) -> str:
     return type(model).__name__
 
 
-def record_data(recorder: Recorder, model: torch.nn.Module, args: tuple, kwargs: Mapping) -> None:
-    """Records integers and masks that the model gets, under the names of its arguments."""
+def record_data(
+    recorder: Recorder, model: torch.nn.Module, args: tuple, kwargs: Mapping, prefix: str = ""
+) -> bool:
+    """Records integers and masks that the model gets, under the names of its arguments. Returns whether there are any."""
     try:
         forward = original(model).forward
         named: Mapping[str, Any] = inspect.signature(forward).bind_partial(*args, **kwargs).arguments
     except (TypeError, ValueError):  # the call itself raises a better error
         named = kwargs
-    for name, value in named.items():
-        if isinstance(value, torch.Tensor) and not value.is_floating_point():
-            recorder.data(canonical(name), local_part(value))
+    integers = {
+        name: value
+        for name, value in named.items()
+        if isinstance(value, torch.Tensor) and not value.is_floating_point()
+    }
+    for name, value in integers.items():
+        recorder.data(prefix + canonical(name), local_part(value))
+    return bool(integers)
 
 
 def recognises(chunks: Sequence[Any]) -> bool:
