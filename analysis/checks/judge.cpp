@@ -167,10 +167,6 @@ TensorVerdict Judge::judge(std::size_t index, const std::optional<Tolerance>& to
   return verdict;
 }
 
-bool Judge::is_given(const TensorId& id) const {
-  return id.kind == Kind::kData || options_.given.contains(id);
-}
-
 TensorVerdict Judge::judge_sides(std::size_t index,
                                  const std::optional<Tolerance>& tolerance) const {
   const Match& match = matches_[index];
@@ -422,10 +418,8 @@ void Judge::ask_parts(const Subject& subject, TensorVerdict& verdict) const {
 
 void Judge::ask_operators(const Subject& subject, TensorVerdict& verdict) const {
   if (!subject.has_bound() || !options_.others.operators || subject.are_powers_of_two ||
-      is_given(subject.match.id)) {
-    return;
-  }
-  if (options_.samples != nullptr && sums_unaligned(*options_.samples, subject.match.id)) {
+      is_given(subject.match.id) ||
+      (options_.samples != nullptr && sums_unaligned(*options_.samples, subject.match.id))) {
     return;
   }
   auto residual = options_.others.operators->compare(subject.match,

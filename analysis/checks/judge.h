@@ -77,7 +77,9 @@ class Judge {
   using Ask = void (Judge::*)(const Subject&, TensorVerdict&) const;
 
   // Whether no operator of the reference computed it.
-  [[nodiscard]] bool is_given(const TensorId& id) const;
+  [[nodiscard]] bool is_given(const TensorId& id) const {
+    return id.kind == Kind::kData || options_.given.contains(id);
+  }
   [[nodiscard]] TensorVerdict judge_pair(const Match& match,
                                          const std::optional<Tolerance>& tolerance) const;
   [[nodiscard]] TensorVerdict judge_recomputed(const Match& match) const;

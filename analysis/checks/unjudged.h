@@ -22,10 +22,11 @@ namespace ttrace {
 // What must be equal is judged by that.
 [[nodiscard]] Excuses says_nothing(std::span<const TensorVerdict> tensors);
 
-// The first tensor that the model is given in which candidate and reference differ by more than a quarter of its norm, as does the reference from its
-// own repetition (the self-check, or else the noise passes, which change no data). Numbers drawn
-// anew differ by 0.7 of their norm and more. Nothing if the programs read the same data, or nobody
-// repeated the reference. `tensors`: in the reference's order.
+// The first tensor that the model is given in which candidate and reference differ by more than a
+// quarter of its norm, as does the reference from its own repetition (the self-check, or else the
+// noise passes, which change no data). Numbers drawn anew differ by 0.7 of their norm and more.
+// Nothing if the programs read the same data, or nobody repeated the reference. `tensors`: in the
+// reference's order.
 [[nodiscard]] std::optional<TensorId> data_drawn_anew(const NoiseModel& noise,
                                                       std::span<const TensorVerdict> tensors);
 

@@ -32,7 +32,7 @@ enum class Settlement {
 struct SettledClass {
   PlacementClass tensors;
   Settlement settlement = Settlement::kUnexplained;
-  std::string dims;         // empty where nothing explains the class; of kSummed and kAveraged the axes
+  std::string dims;  // empty where nothing explains the class; of kSummed and kAveraged the axes
   std::size_t members = 0;  // tensors that contradicted the guess
 
   // A sentence for the report.

@@ -29,6 +29,7 @@ from .base.local_part import has_same_bits, instead_of, local_part, settled, wit
 from .base.program import Program
 from .base.recorder import DimsOf, Recorder
 from .base.trees import map_tensors, tensors_of
+from .base.unseen import unseen
 from .base.values import ROOT, Dims, Rows, Site, Untraced
 
 # What a step's notes say of a program whose model calls itself. Passes that replace values read it in the reference's.
@@ -312,7 +313,9 @@ class ModuleHooks:
             # module within it: whether such a tensor's gradient has a part of other modules, no two programs agree
             # on. Its values, they do: where one program hands it on, another one may redistribute it.
             if (slot > 0 or role == "input") and handed_through and _place_of(tensor) in handed_through:
-                self._record(site, role, slot, tensor.detach(), inner)
+                with unseen():
+                    without_graph = tensor.detach()
+                self._record(site, role, slot, without_graph, inner)
                 return tensor
             return self._record(site, role, slot, tensor, inner)
 

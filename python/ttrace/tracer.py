@@ -421,9 +421,10 @@ class Tracer:
         """What the program keeps from step to step, when nothing of the step runs any more."""
         with unseen(), torch.no_grad():
             copies = list(self._copies.parts())
+            tensors = self._program.parts_of_copies([tensor for _, _, tensor in copies])
             buffers = self._program.buffers()
         self._step.copies_updated(
-            [path for path, _, _ in copies], [name for _, name, _ in copies], [part for _, _, part in copies]
+            [path for path, _, _ in copies], [name for _, name, _ in copies], tensors
         )
         self._derive_buffers(buffers)
         self._step.buffers([buffer.path for buffer in buffers], [buffer.tensor for buffer in buffers])

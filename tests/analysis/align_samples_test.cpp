@@ -162,14 +162,11 @@ TEST_F(AlignSamples, DealtSamplesArePutInOrder) {
 TEST_F(AlignSamples, RanksThatOnlySeemToHoldTheSameSamplesAreLeftAlone) {
   const Trace left = reference({{0, 1, 2, 3}});
   for (const bool undeclared : {true, false}) {
-    TraceBuilder builder(folder_.path() + (undeclared ? "/undeclared" : "/declared"),
-                         "candidate",
-                         2,
-                         "tp");
+    TraceBuilder builder(
+        folder_.path() + (undeclared ? "/undeclared" : "/declared"), "candidate", 2, "tp");
     for (int rank = 0; rank < 2; ++rank) {
-      Tensor tokens = tensor_of({.samples = counting(2 * rank, 2), .first = 0, .count = 2},
-                                kTokens,
-                                ElementType::kI64);
+      Tensor tokens = tensor_of(
+          {.samples = counting(2 * rank, 2), .first = 0, .count = 2}, kTokens, ElementType::kI64);
       tokens.undeclared = undeclared;
       builder.add(rank, tokens);
     }

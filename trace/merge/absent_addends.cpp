@@ -65,8 +65,8 @@ void renumber(const std::vector<HeldAddend>& parts, const std::set<int>& absent)
   }
   for (const HeldAddend& part : parts) {
     Placement placement = part.placement();
-    placement.partial_index = static_cast<int>(
-        std::distance(present.begin(), present.find(placement.partial_index)));
+    placement.partial_index =
+        static_cast<int>(std::distance(present.begin(), present.find(placement.partial_index)));
     placement.partial_count = static_cast<int>(present.size());
     part.file->settle(part.index, std::move(placement));
   }

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from .local_part import local_part
 from .names import canonical
 from .values import Parameter
 
@@ -29,10 +28,10 @@ class Copies:
                     )
 
     def parts(self) -> Iterator[tuple[str, str, torch.Tensor]]:
-        """Path of the parameter, name of the copy, and this rank's part of it as it is now."""
+        """Path of the parameter, name of the copy, and what the program keeps as it."""
         for name in self._copies:
             for path, tensor in self._parts_of(name):
-                yield path, canonical(name).replace(".", "_"), local_part(tensor)
+                yield path, canonical(name).replace(".", "_"), tensor
 
     def _parts_of(self, name: str) -> Iterator[tuple[str, torch.Tensor]]:
         copy = self._copies[name]

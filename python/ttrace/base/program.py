@@ -9,13 +9,14 @@ layout, and finds the moments at which gradients and parameters are final.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from .calls import Removable
 from .layout import Layout
+from .local_part import local_part
 from .recorder import Recorder
 from .values import Buffer, Description, Dims, OptimizerState, Parameter, Rows, Site, Untraced
 
@@ -117,6 +118,10 @@ class Program(ABC):
     def buffers(self) -> list[Buffer]:
         """Of the model's modules, persistent or not, as they are now."""
         return []
+
+    def parts_of_copies(self, copies: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """This rank's parts of tensors that the program keeps as copies of parameters (base/copies.py)."""
+        return [local_part(copy) for copy in copies]
 
     def states_before(self) -> list[OptimizerState]:
         """What the optimizer has kept of the steps before, as it is now. Fields of the parameter itself do not matter."""

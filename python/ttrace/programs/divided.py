@@ -95,6 +95,13 @@ class DividedProgram(PlainProgram):
     def parameters(self) -> list[Parameter]:
         return self._parameters
 
+    def parts_of_copies(self, copies: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        divided = [copy for copy in copies if self._where.shape(copy) is not None]
+        if not divided:
+            return super().parts_of_copies(copies)
+        with self._where.gathered(divided, changes=False):
+            return [part.clone() for part in super().parts_of_copies(copies)]
+
     def _parameter(self, path: str, parameter: Any) -> Parameter:
         shape = self._where.shape(parameter)
         tensor = parameter
