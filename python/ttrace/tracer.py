@@ -423,9 +423,7 @@ class Tracer:
             copies = list(self._copies.parts())
             tensors = self._program.parts_of_copies([tensor for _, _, tensor in copies])
             buffers = self._program.buffers()
-        self._step.copies_updated(
-            [path for path, _, _ in copies], [name for _, name, _ in copies], tensors
-        )
+        self._step.copies_updated([path for path, _, _ in copies], [name for _, name, _ in copies], tensors)
         self._derive_buffers(buffers)
         self._step.buffers([buffer.path for buffer in buffers], [buffer.tensor for buffer in buffers])
 

@@ -17,10 +17,10 @@ class Ranking(nn.Module):
     def __init__(self):
         super().__init__()
         self.bags = nn.ModuleList(nn.EmbeddingBag(30, 8, mode="sum") for _ in range(3))
-        self.over = nn.Sequential(nn.Linear(24, 16), nn.ReLU(), nn.Linear(16, 1))
+        self.over = nn.Sequential(nn.Linear(24, 16), nn.ReLU(), nn.Linear(16, 2))
 
     def forward(self, ids):
-        return self.over(torch.cat([bag(ids[:, i]) for i, bag in enumerate(self.bags)], -1))[:, 0]
+        return self.over(torch.cat([bag(ids[:, i]) for i, bag in enumerate(self.bags)], -1)).sum(-1)
 
 
 def total(parameters, kind):
