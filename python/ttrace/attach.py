@@ -18,6 +18,13 @@ from .tracer import Tracer
 _session: Any = None  # reads TTRACE_* once
 _own_precision: str | None = None  # that the program asked for
 
+# What a program changes once the optimizer's step is done: no step that follows the optimizer sees it.
+AFTER_THE_STEP = (r"/state/scaler(_\d+)?\.", r"\.lr_next/")
+LEFT_OUT = (
+    "steps that follow the optimizer end before the program's scheduler and scaler step: learning rates of the next step "
+    "and the scaler's state were not compared"
+)
+
 
 def _the_session() -> Any:
     global _session
@@ -103,8 +110,10 @@ def attach(
 
     program = program_of(lightning.as_trained(model, optimizer, steps), optimizer, dict(describe or {}), options)
     refuse_part_of_a_job(program.layout)
-    tracer = Tracer(session, program, annotations, placements, untraced, _precision_note(program), copies)
+    left_out = AFTER_THE_STEP if steps == "optimizer" else ()
+    tracer = Tracer(session, program, annotations, placements, [*untraced, *left_out], _precision_note(program), copies)
     if steps == "optimizer":
+        tracer.not_seen("state", LEFT_OUT)
         tracer.follow(*optimizers_in(optimizer)[-1:] or [optimizer])
     return tracer
 
