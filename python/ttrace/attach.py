@@ -110,12 +110,16 @@ def attach(
 
     program = program_of(lightning.as_trained(model, optimizer, steps), optimizer, dict(describe or {}), options)
     refuse_part_of_a_job(program.layout)
-    left_out = AFTER_THE_STEP if steps == "optimizer" else ()
-    tracer = Tracer(session, program, annotations, placements, [*untraced, *left_out], _precision_note(program), copies)
+    left_out = [*untraced, *(AFTER_THE_STEP if steps == "optimizer" else ())]
+    tracer = Tracer(session, program, annotations, placements, left_out, _precision_note(program), copies)
     if steps == "optimizer":
-        tracer.not_seen("state", LEFT_OUT)
-        tracer.follow(*optimizers_in(optimizer)[-1:] or [optimizer])
+        _follow(tracer, optimizer)
     return tracer
+
+
+def _follow(tracer: Tracer, optimizer: Any) -> None:
+    tracer.not_seen("state", LEFT_OUT)
+    tracer.follow(*optimizers_in(optimizer)[-1:] or [optimizer])
 
 
 def _precision_note(program: Any) -> str:
