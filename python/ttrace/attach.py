@@ -112,14 +112,13 @@ def attach(
     refuse_part_of_a_job(program.layout)
     left_out = [*untraced, *(AFTER_THE_STEP if steps == "optimizer" else ())]
     tracer = Tracer(session, program, annotations, placements, left_out, _precision_note(program), copies)
-    if steps == "optimizer":
-        _follow(tracer, optimizer)
-    return tracer
+    return _following(tracer, optimizer) if steps == "optimizer" else tracer
 
 
-def _follow(tracer: Tracer, optimizer: Any) -> None:
+def _following(tracer: Tracer, optimizer: Any) -> Tracer:
     tracer.not_seen("state", LEFT_OUT)
     tracer.follow(*optimizers_in(optimizer)[-1:] or [optimizer])
+    return tracer
 
 
 def _precision_note(program: Any) -> str:
