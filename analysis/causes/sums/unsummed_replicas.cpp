@@ -114,18 +114,20 @@ std::vector<Common> commons_of(const Evidence& evidence, const Values& expected)
   return list;
 }
 
-// ||sum of the copies - reference||, what each copy carries whole counted once.
+// ||sum of the copies, each times its weight - reference||, what each copy carries whole counted
+// once.
 double distance_of_sum(const std::vector<Copies>& groups,
+                       const std::vector<double>& weights,
                        const Values& reference,
                        const Common& common) {
   Values sum{reference.shape, std::vector<double>(reference.data.size())};
-  for (const Copies& group : groups) {
-    const Values copy = local_values(*group.front());
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    const Values copy = local_values(*groups[group].front());
     if (copy.shape != reference.shape) {
       return distance(copy, reference);
     }
     for (std::size_t i = 0; i < sum.data.size(); ++i) {
-      sum.data[i] += copy.data[i];
+      sum.data[i] += weights[group] * copy.data[i];
     }
   }
   if (!common.values.data.empty()) {
@@ -137,24 +139,17 @@ double distance_of_sum(const std::vector<Copies>& groups,
   return distance(sum, reference);
 }
 
-// ||mean of what the ranks hold - reference||.
-double distance_of_mean(const std::vector<Copies>& groups, const Values& reference) {
-  Values mean{reference.shape, std::vector<double>(reference.data.size())};
+// Of a mean over all ranks.
+std::vector<double> shares_of(const std::vector<Copies>& groups) {
   std::size_t ranks = 0;
   for (const Copies& group : groups) {
     ranks += group.size();
   }
+  std::vector<double> shares;
   for (const Copies& group : groups) {
-    const Values copy = local_values(*group.front());
-    if (copy.shape != reference.shape) {
-      return distance(copy, reference);
-    }
-    const double share = static_cast<double>(group.size()) / static_cast<double>(ranks);
-    for (std::size_t i = 0; i < mean.data.size(); ++i) {
-      mean.data[i] += share * copy.data[i];
-    }
+    shares.push_back(static_cast<double>(group.size()) / static_cast<double>(ranks));
   }
-  return distance(mean, reference);
+  return shares;
 }
 
 // What copies that disagree should be: the reference's value, or, of a forward that ran again, that
@@ -213,14 +208,16 @@ Hypotheses find_unsummed_copies(const Evidence& evidence) {
         .residual = rest};
   };
   const std::vector<Common> commons = commons_of(evidence, *expected);
+  const std::vector<double> ones(groups.size(), 1.0);
   Hypotheses found;
   for (const Common& common : commons) {
-    const double rest = distance_of_sum(groups, *expected, common);
+    const double rest = distance_of_sum(groups, ones, *expected, common);
     if (explains(rest)) {
       found.push_back(missing("sum", common.name, rest));
     }
   }
-  if (const double rest = distance_of_mean(groups, *expected); explains(rest)) {
+  const double rest = distance_of_sum(groups, shares_of(groups), *expected, {});
+  if (explains(rest)) {
     found.push_back(missing("mean", "", rest));
   }
   return chosen_of(commons.size() + 1, std::move(found));
