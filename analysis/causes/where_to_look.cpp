@@ -329,17 +329,6 @@ Advice advice_on_kind(const TensorId& id) {
   }
 }
 
-// Whether its rows are samples that the program reads: data, or what comes first in a micro-batch.
-bool is_read(std::span<const TensorVerdict> tensors, std::size_t index) {
-  const TensorId& id = tensors[index].id;
-  return id.kind == Kind::kData ||
-         std::none_of(tensors.begin(),
-                      tensors.begin() + static_cast<std::ptrdiff_t>(index),
-                      [&](const TensorVerdict& before) {
-                        return is_first_forward(before.id) && same_microbatch(before.id, id);
-                      });
-}
-
 }  // namespace
 
 std::string where_to_look(std::span<const TensorVerdict> tensors,
@@ -349,7 +338,7 @@ std::string where_to_look(std::span<const TensorVerdict> tensors,
   const TensorId& id = tensor.id;
   const std::vector<int> ranks = tensor.ranks();
   const auto state = [&](Kind kind) { return state_of(tensors, id, kind); };
-  const bool reads_others = tensor.symptom() == Symptom::kRowsDiffer && is_read(tensors, index);
+  const bool reads_others = tensor.symptom() == Symptom::kRowsDiffer && tensor.is_given;
   const Advice of_symptom = reads_others ? kReadsOthers : advice_on_symptom(tensor);
   return fmt::format(
       fmt::runtime(of_symptom.empty() ? advice_on_kind(id) : of_symptom),
