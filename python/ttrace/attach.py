@@ -18,13 +18,6 @@ from .tracer import Tracer
 _session: Any = None  # reads TTRACE_* once
 _own_precision: str | None = None  # that the program asked for
 
-# What a program changes once the optimizer's step is done: no step that follows the optimizer sees it.
-AFTER_THE_STEP = (r"/state/scaler(_\d+)?\.", r"\.lr_next/")
-LEFT_OUT = (
-    "steps that follow the optimizer end before the program's scheduler and scaler step: learning rates of the next step "
-    "and the scaler's state were not compared"
-)
-
 
 def _the_session() -> Any:
     global _session
@@ -106,16 +99,18 @@ def attach(
     session = _the_session()
     if not session.active():
         return Tracer(session, None)
-    from .programs import program_of  # late: untraced runs do not need the parts of torch that it loads
+    from .programs import program_of, steps_of_optimizer  # late: untraced runs do not need what these load
 
     program = program_of(lightning.as_trained(model, optimizer, steps), optimizer, dict(describe or {}), options)
     refuse_part_of_a_job(program.layout)
-    left_out = [*untraced, *(AFTER_THE_STEP if steps == "optimizer" else ())]
+    left_out = [*untraced, *(steps_of_optimizer.AFTER_THE_STEP if steps == "optimizer" else ())]
     tracer = Tracer(session, program, annotations, placements, left_out, _precision_note(program), copies)
     return _following(tracer, optimizer) if steps == "optimizer" else tracer
 
 
 def _following(tracer: Tracer, optimizer: Any) -> Tracer:
+    from .programs.steps_of_optimizer import LEFT_OUT
+
     tracer.not_seen("state", LEFT_OUT)
     tracer.follow(*optimizers_in(optimizer)[-1:] or [optimizer])
     return tracer

@@ -1,13 +1,12 @@
 #include "trace/merge/absent_addends.h"
 
 #include "trace/base/kind.h"
+#include "trace/merge/held_record.h"
+#include "trace/place/addends.h"
 
-#include <algorithm>
 #include <iterator>
 #include <map>
-#include <optional>
 #include <set>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,29 +14,8 @@
 namespace ttrace {
 namespace {
 
-// A record of one rank.
-struct HeldAddend {
-  RankFile* file = nullptr;
-  std::size_t index = 0;
-
-  [[nodiscard]] const Placement& placement() const { return file->records()[index].placement; }
-};
-
 bool is_gradient_of_parameter(Kind kind) {
   return kind == Kind::kParamGrad || kind == Kind::kMainGrad;
-}
-
-// The number of a rank's addend in a sum over "dp,cp"; nothing where no axis is named.
-std::optional<int> addend_of(const Layout& layout, const std::string& axes) {
-  if (axes.empty()) {
-    return std::nullopt;
-  }
-  int number = 0;
-  std::istringstream names(axes);
-  for (std::string axis; std::getline(names, axis, ',');) {
-    number = number * layout.size(axis) + layout.coordinate(axis);
-  }
-  return number;
 }
 
 // The paths of all parameters of which a rank recorded anything.
@@ -52,18 +30,17 @@ std::set<std::string> parameters_of(const RankFile& file) {
   return paths;
 }
 
-void renumber(const std::vector<HeldAddend>& parts, const std::set<int>& absent) {
-  std::set<int> present;
-  for (const HeldAddend& part : parts) {
-    present.insert(part.placement().partial_index);
+// The numbers of a sum's addends that ranks recorded.
+std::set<int> numbers_of(const std::vector<HeldRecord>& parts) {
+  std::set<int> numbers;
+  for (const HeldRecord& part : parts) {
+    numbers.insert(part.placement().partial_index);
   }
-  const int count = parts.front().placement().partial_count;
-  for (int number = 0; number < count; ++number) {
-    if (!present.contains(number) && !absent.contains(number)) {
-      return;  // another one is missing, which is a finding
-    }
-  }
-  for (const HeldAddend& part : parts) {
+  return numbers;
+}
+
+void renumber(const std::vector<HeldRecord>& parts, const std::set<int>& present) {
+  for (const HeldRecord& part : parts) {
     Placement placement = part.placement();
     placement.partial_index =
         static_cast<int>(std::distance(present.begin(), present.find(placement.partial_index)));
@@ -72,31 +49,48 @@ void renumber(const std::vector<HeldAddend>& parts, const std::set<int>& absent)
   }
 }
 
+// The parameters of a step's ranks, listed once a sum asks for them.
+class ParametersOfRanks {
+ public:
+  bool has(const RankFile& file, const std::string& path) {
+    const auto [known, is_new] = parameters_.try_emplace(&file);
+    if (is_new) {
+      known->second = parameters_of(file);
+    }
+    return known->second.contains(path);
+  }
+
+ private:
+  std::map<const RankFile*, std::set<std::string>> parameters_;
+};
+
 }  // namespace
 
 void leave_out_absent_addends(Trace& trace) {
   for (StepTrace& step : trace.steps()) {
-    std::map<TensorId, std::vector<HeldAddend>> sums;
-    std::map<const RankFile*, std::set<std::string>> parameters;
+    std::map<TensorId, std::vector<HeldRecord>> sums;
     for (RankFile& file : step.ranks) {
-      parameters[&file] = parameters_of(file);
       for (std::size_t i = 0; i < file.records().size(); ++i) {
         const Record& record = file.records()[i];
-        if (is_gradient_of_parameter(record.id.kind) && record.placement.partial_count > 1) {
+        if (is_gradient_of_parameter(record.id.kind) && !record.placement.partial_over.empty()) {
           sums[record.id].push_back({&file, i});
         }
       }
     }
+    ParametersOfRanks parameters;
     for (const auto& [id, parts] : sums) {
-      std::set<int> absent;
+      const Placement& sum = parts.front().placement();
+      const std::set<int> present = numbers_of(parts);
+      std::set<int> known = present;
       for (const RankFile& file : step.ranks) {
-        const auto number = addend_of(file.layout(), parts.front().placement().partial_over);
-        if (number && !parameters[&file].contains(id.path)) {
-          absent.insert(*number);
+        const int number = addend_number(file.layout(), sum.partial_over);
+        if (!known.contains(number) && !parameters.has(file, id.path)) {
+          known.insert(number);
         }
       }
-      if (!absent.empty()) {
-        renumber(parts, absent);
+      const bool is_complete = static_cast<int>(known.size()) == sum.partial_count;
+      if (is_complete && known != present) {
+        renumber(parts, present);  // else another one is missing, which is a finding
       }
     }
   }

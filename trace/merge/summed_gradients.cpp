@@ -1,6 +1,8 @@
 #include "trace/merge/summed_gradients.h"
 
+#include "trace/merge/held_record.h"
 #include "trace/merge/merge.h"
+#include "trace/place/addends.h"
 
 #include <algorithm>
 #include <bit>
@@ -16,18 +18,10 @@
 namespace ttrace {
 namespace {
 
-// A record of one rank.
-struct Held {
-  RankFile* file = nullptr;
-  std::size_t index = 0;
-
-  [[nodiscard]] const Record& record() const { return file->records()[index]; }
-};
-
 // What a step has of one parameter.
 struct Gradients {
-  std::map<TensorId, std::vector<Held>> parts;  // by micro-batch
-  std::vector<Held> sum;                        // main gradients
+  std::map<TensorId, std::vector<HeldRecord>> parts;  // by micro-batch
+  std::vector<HeldRecord> sum;                        // main gradients
 };
 
 std::map<std::string, Gradients> by_parameter(StepTrace& step) {
@@ -46,10 +40,10 @@ std::map<std::string, Gradients> by_parameter(StepTrace& step) {
 }
 
 // Whether copies of one addend differ of which nobody said that they are copies.
-bool is_in_question(const std::vector<Held>& parts) {
+bool is_in_question(const std::vector<HeldRecord>& parts) {
   std::map<int, std::uint64_t> digests;  // by addend
   bool differ = false;
-  for (const Held& part : parts) {
+  for (const HeldRecord& part : parts) {
     const Record& record = part.record();
     if (!record.undeclared || record.placement.flat || record.shape.empty()) {
       return false;
@@ -61,8 +55,8 @@ bool is_in_question(const std::vector<Held>& parts) {
 }
 
 // Axes that may be summed over: no placement names them, and no other axis has their coordinates.
-std::vector<std::string> axes_of(const Held& part) {
-  const std::string known = "," + part.record().placement.partial_over + ",";
+std::vector<std::string> axes_of(const HeldRecord& part) {
+  const std::string known = "," + part.placement().partial_over + ",";
   std::vector<std::string> axes;
   for (const Axis& axis : part.file->layout().axes) {
     if (axis.size > 1 && axis.follows.empty() &&
@@ -80,22 +74,20 @@ struct Reduction {
 };
 
 // The part as one addend of such a sum, too.
-Placement as_addend(const Held& part, const Reduction& reduction) {
-  Placement placement = part.record().placement;
+Placement as_addend(const HeldRecord& part, const Reduction& reduction) {
+  Placement placement = part.placement();
   const Layout& layout = part.file->layout();
   for (const std::string& axis : reduction.axes) {
-    placement.partial_index = placement.partial_index * layout.size(axis) + layout.coordinate(axis);
-    placement.partial_count *= layout.size(axis);
+    sum_over(placement, layout, axis);
     placement.scale /= reduction.is_mean ? layout.size(axis) : 1;
-    placement.partial_over += (placement.partial_over.empty() ? "" : ",") + axis;
   }
   return placement;
 }
 
-std::optional<std::vector<double>> merged(const std::vector<Held>& parts,
+std::optional<std::vector<double>> merged(const std::vector<HeldRecord>& parts,
                                           const Reduction& reduction) {
   std::vector<Record> records;
-  for (const Held& part : parts) {
+  for (const HeldRecord& part : parts) {
     records.push_back(part.record());
     records.back().placement = as_addend(part, reduction);
   }
@@ -128,7 +120,7 @@ bool add_up(const Gradients& gradients, const Reduction& reduction) {
       return false;
     }
     std::ranges::transform(*rest, *part, rest->begin(), std::minus<>());
-    for (const Held& held : parts) {
+    for (const HeldRecord& held : parts) {
       unit = std::max(unit, rounding_error(held.record().type));
       norms += held.record().norm * as_addend(held, reduction).scale;
     }
@@ -189,7 +181,7 @@ std::vector<SummedGradient> place_summed_gradients(Trace& trace) {
         continue;
       }
       for (const auto& [id, parts] : gradients.parts) {
-        for (const Held& part : parts) {
+        for (const HeldRecord& part : parts) {
           part.file->settle(part.index, as_addend(part, *reduction));
         }
         placed.push_back({id, list_of(reduction->axes), reduction->is_mean});

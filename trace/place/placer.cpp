@@ -1,5 +1,6 @@
 // Computes a placement from dims and a local shape.
 #include "trace/base/index_set.h"
+#include "trace/place/addends.h"
 #include "trace/place/boxes.h"
 
 #include <ttrace/dims.h>
@@ -324,14 +325,10 @@ class Placer {
     }
   }
 
-  // Addends are numbered like the coordinates of their axes, the first axis slowest.
   void add_partial(Placement& placement) const {
     for (const AxisUse* use : active_uses()) {
       if (use->sharding == Sharding::kPartial) {
-        const int size = layout_.size(use->axis);
-        placement.partial_index = placement.partial_index * size + layout_.coordinate(use->axis);
-        placement.partial_count *= size;
-        placement.partial_over += (placement.partial_over.empty() ? "" : ",") + use->axis;
+        sum_over(placement, layout_, use->axis);
       }
     }
   }

@@ -14,9 +14,9 @@ import torch
 
 from ..base.calls import Removable, Replaced, after_call, before_call
 from ..base.recorder import Recorder
-from ..base.trees import tensors_of
 from ..base.values import ROOT, UNTRACED, Dims, Site, Untraced
 from .deepspeed import DeepSpeedProgram, is_pipeline
+from .transfers import record_transfer
 
 
 class PipelineModuleProgram(DeepSpeedProgram):
@@ -75,7 +75,7 @@ class PipelineModuleProgram(DeepSpeedProgram):
         def received(module: torch.nn.Module, args: tuple, kwargs: dict) -> None:
             del module
             if torch.is_grad_enabled() and not self._engine.is_first_stage():
-                self._transfer(recorder, recorder.received, self._engine.stage_id, (args, kwargs))
+                record_transfer(recorder, recorder.received, self, self._engine.stage_id, (args, kwargs))
 
         return received
 
@@ -83,20 +83,9 @@ class PipelineModuleProgram(DeepSpeedProgram):
         def sent(module: torch.nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
             del module, args, kwargs
             if torch.is_grad_enabled() and not self._engine.is_last_stage():
-                self._transfer(recorder, recorder.sent, self._engine.stage_id + 1, output)
+                record_transfer(recorder, recorder.sent, self, self._engine.stage_id + 1, output)
 
         return sent
-
-    def _transfer(self, recorder: Recorder, record: Callable[..., None], to: int, tree: Any) -> None:
-        """`to` is the number of the stage that receives it."""
-        tensor = next(tensors_of(tree), None)
-        if tensor is None or not tensor.is_floating_point():
-            return
-        path = f"to_stage_{to}"
-        dims = self.data_dims(path, tensor)
-        if dims is not None:
-            recorder.derive(path, "value", 0, dims)
-        record(path, tensor)
 
 
 def make(chunks: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any) -> DeepSpeedProgram:

@@ -22,9 +22,10 @@ from ..base.calls import Removable, Replaced, after_call, before_outermost_call
 from ..base.optimizers import Optimizers
 from ..base.program import Program
 from ..base.recorder import Recorder
-from ..base.values import ROOT, UNTRACED, Buffer, Description, Dims, Parameter, Rows, Site, Untraced
+from ..base.values import ROOT, UNTRACED, Buffer, Description, Dims, OptimizerState, Parameter, Rows, Site, Untraced
 from .plain import PlainProgram
 from .steps_of_optimizer import GradientsOfStep
+from .transfers import record_transfer
 
 
 # What a stage does for one micro-batch, whose number is the first argument.
@@ -169,7 +170,7 @@ class PipeliningProgram(Program):
                 return
             program.forward_begins(recorder, args, kwargs)
             if not stage.is_first and args:
-                self._transfer(recorder, recorder.received, stage.stage_index, program, args[0])
+                record_transfer(recorder, recorder.received, program, stage.stage_index, args)
 
         return begins
 
@@ -179,17 +180,6 @@ class PipeliningProgram(Program):
         def ends(module: torch.nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
             del module, args, kwargs
             if torch.is_grad_enabled() and stage.chunks and not stage.is_last:
-                first = output[0] if isinstance(output, (tuple, list)) else output
-                self._transfer(recorder, recorder.sent, stage.stage_index + 1, program, first)
+                record_transfer(recorder, recorder.sent, program, stage.stage_index + 1, output)
 
         return ends
-
-    def _transfer(self, recorder: Recorder, record: Any, to: int, program: PlainProgram, tensor: Any) -> None:
-        """`to` is the number of the stage that receives it."""
-        if not isinstance(tensor, torch.Tensor):
-            return
-        path = f"to_stage_{to}"
-        dims = program.data_dims(path, tensor)
-        if dims is not None:
-            recorder.derive(path, "value", 0, dims)
-        record(path, tensor)

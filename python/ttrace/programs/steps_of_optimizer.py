@@ -17,6 +17,13 @@ from ..base.scalers import Scalers
 from ..base.unseen import unseen
 from ..base.values import Gradient, OptimizerState
 
+# What programs change once the optimizer's step is done, which a step that ends with the optimizer does not see.
+AFTER_THE_STEP = (r"/state/scaler(_\d+)?\.", r"\.lr_next/")
+LEFT_OUT = (
+    "steps that follow the optimizer end before the program's scheduler and scaler step: learning rates of the next step "
+    "and the scaler's state were not compared"
+)
+
 
 class Updated(Protocol):
     """What a program tells of its parameters."""
