@@ -15,6 +15,7 @@
 #include "analysis/bounds/noise.h"
 #include "analysis/causes/roots.h"
 #include "analysis/checks/broken_ties.h"
+#include "analysis/checks/dealt_rows.h"
 #include "analysis/checks/draw_check.h"
 #include "analysis/checks/edge_check.h"
 #include "analysis/checks/exact_check.h"
@@ -405,6 +406,9 @@ void connect(const Trace& reference,
   state_unjudged_values(report);
   note_permissions(report);
   std::ranges::move(unseen_states(report.tensors), std::back_inserter(report.not_seen));
+  if (auto rows = unseen_rows(matches)) {
+    report.not_seen.push_back(*std::move(rows));
+  }
   state_random(report);
   warn_of_unused(report.tensors, {options.allow_missing, options.allow_failed}, report.warnings);
   note_weak_operators(report);

@@ -35,6 +35,12 @@ FloatFormat format_of(ElementType type) {
   }
 }
 
+// What training keeps from step to step: statistics, averages, learning rates.
+bool is_kept(Kind kind) {
+  return kind == Kind::kState || kind == Kind::kStateBefore || kind == Kind::kCopy ||
+         kind == Kind::kBuffer;
+}
+
 constexpr double kFlipsOfLargestElement = 2.0;  // ulps
 constexpr double kLargestNoiseMultiple = 3.0;   // m
 constexpr double kCommonShare = 0.5;            // kappa
@@ -210,11 +216,11 @@ NoiseTerms Bounds::terms_of(const Judged& judged, const TensorNoise& noise) cons
     // Five equal scalars are chance (a mean of thousands of numbers), not a promise of equality.
     terms.of_scalars = squared(rounding_of_scalars(precision_)) * statistics.reference_squared;
   }
-  const bool is_state = judged.id.kind == Kind::kState || judged.id.kind == Kind::kStateBefore;
-  if (is_state && statistics.count == 1) {
-    // A learning rate or a counter, which programs compute in F32 or in F64.
-    terms.least =
-        squared(unit_in_last_place(ElementType::kF32, 1.0)) * statistics.reference_squared;
+  if (is_kept(judged.id.kind)) {
+    // Each program has its own formula for an average, and noise may be too small to move it. One
+    // number is a learning rate or a counter, which programs compute in F32 or in F64.
+    const ElementType type = statistics.count == 1 ? ElementType::kF32 : judged.type;
+    terms.least = squared(unit_in_last_place(type, 1.0)) * statistics.reference_squared;
   }
   return terms;
 }

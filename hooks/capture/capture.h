@@ -249,9 +249,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // The bytes that take the place of a draw; nothing if the program keeps it.
   [[nodiscard]] std::optional<std::vector<std::byte>> followed_draw(
       const TensorId& id, const at::Tensor& draw, const Recorder::Options& options) const;
-  using PlacedDraw = Recorder::PlacedLike;
   // Where a draw of this shape lies, as far as the activations before it tell.
-  [[nodiscard]] PlacedDraw place_draw(const std::vector<std::int64_t>& shape) const;
+  [[nodiscard]] Recorder::Placed place_draw(const std::vector<std::int64_t>& shape) const;
   void draw_unseen(const TensorId& id, std::string_view name);
   void look_for_unseen_draws();
   void follow_in_place(std::string_view name, const at::Tensor& output);

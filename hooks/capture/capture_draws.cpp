@@ -54,7 +54,7 @@ at::Tensor Capture::scope_draw(const std::string& path, int slot, const at::Tens
   return result;
 }
 
-Capture::PlacedDraw Capture::place_draw(const std::vector<std::int64_t>& shape) const {
+Recorder::Placed Capture::place_draw(const std::vector<std::int64_t>& shape) const {
   const MicrobatchPtr microbatch = current_microbatch();
   const std::vector<const LatestShape*> latest = latest_.of(microbatch);
   for (const LatestShape* const activation : latest) {
@@ -79,7 +79,7 @@ Capture::PlacedDraw Capture::place_draw(const std::vector<std::int64_t>& shape) 
                shape_text(shape),
                " follow the samples, which were permuted, and no activation before them says along "
                "which dimension; annotate the module's tensors with a dimension b");
-  return {whole(shape), true};
+  return {.placement = whole(shape), .is_guess = true};
 }
 
 void Capture::drew(const RandomOperator& random,
@@ -104,10 +104,8 @@ void Capture::drew(const RandomOperator& random,
       }
       return;
     }
-    const PlacedDraw placed = place_draw(shape_of(draw));
-    const Recorder::Options options{.microbatch = microbatch.get(),
-                                    .placement = &placed.placement,
-                                    .is_guess = placed.is_guess};
+    const Recorder::Placed placed = place_draw(shape_of(draw));
+    const Recorder::Options options{.microbatch = microbatch.get(), .placed = &placed};
     if (const auto bytes = followed_draw(id, draw, options)) {
       overwrite_tensor(draw.variable_data(), *bytes);
       random.apply(draw, outputs);
@@ -128,11 +126,11 @@ void Capture::look_for_unseen_draws() {
 }
 
 void Capture::draw_unseen(const TensorId& id, std::string_view name) {
-  const Placement nothing = whole(kNobodyRead);
+  const Recorder::Placed nothing{.placement = whole(kNobodyRead)};
   record_tensor(recorder_,
                 id,
                 at::zeros(kNobodyRead, at::kBool),
-                {.microbatch = current_microbatch().get(), .placement = &nothing});
+                {.microbatch = current_microbatch().get(), .placed = &nothing});
   recorder_.not_seen(
       {NotSeenKind::kRandom,
        std::string(name) + " in " + id.path +

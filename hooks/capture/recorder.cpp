@@ -221,8 +221,8 @@ void Recorder::code(CodeRole role, const std::string& path, const std::string& t
 std::optional<Placement> Recorder::place(const TensorId& id,
                                          const std::vector<std::int64_t>& shape,
                                          const Options& options) const {
-  if (options.placement != nullptr) {
-    return *options.placement;
+  if (options.placed != nullptr) {
+    return options.placed->placement;
   }
   Placement placement = placement_of(id, shape, options);
   if (options.microbatch != nullptr) {
@@ -243,8 +243,8 @@ bool Recorder::is_undeclared(const TensorId& id,
       options.flat != nullptr || !is_placed(id.kind)) {
     return false;
   }
-  if (options.placement != nullptr) {
-    return options.is_guess;
+  if (options.placed != nullptr) {
+    return options.placed->is_guess;
   }
   const auto dims = annotations_.find(id.kind, placed_as(id, options), id.slot);
   return !dims || dims->is_guess;
@@ -253,16 +253,19 @@ bool Recorder::is_undeclared(const TensorId& id,
 std::optional<SampleDim> Recorder::samples_of(const TensorId& id,
                                               const Placement& placement,
                                               const Options& options) const {
+  if (options.placed != nullptr) {
+    return options.placed->samples;
+  }
   const bool may_have = traits_of(id.kind).holds_samples && options.microbatch != nullptr &&
                         options.rows == nullptr && options.flat == nullptr;
   const auto dims = may_have ? annotations_.find(id.kind, id.path, id.slot) : std::nullopt;
   return dims ? sample_dim(*dims, placement, annotations_.sizes()) : std::nullopt;
 }
 
-std::optional<Recorder::PlacedLike> Recorder::place_like(const TensorId& id,
-                                                         const std::vector<std::int64_t>& like,
-                                                         const std::vector<std::int64_t>& shape,
-                                                         const MicrobatchState* microbatch) const {
+std::optional<Recorder::Placed> Recorder::place_like(const TensorId& id,
+                                                     const std::vector<std::int64_t>& like,
+                                                     const std::vector<std::int64_t>& shape,
+                                                     const MicrobatchState* microbatch) const {
   const Options options{microbatch};
   std::optional<Placement> placement = place(id, like, options);
   if (!placement || placement->partial_count > 1 || placement->dims.size() != like.size()) {
@@ -274,7 +277,11 @@ std::optional<Recorder::PlacedLike> Recorder::place_like(const TensorId& id,
   if ((shared == 0 && !shape.empty()) || !is_identity(others)) {
     return std::nullopt;
   }
-  PlacedLike result{whole(shape), is_undeclared(id, like, options)};
+  Placed result{
+      whole(shape), is_undeclared(id, like, options), samples_of(id, *placement, options)};
+  if (result.samples && result.samples->dim >= shared) {
+    result.samples.reset();
+  }
   std::copy_n(placement->dims.begin(), shared, result.placement.dims.begin());
   return result;
 }

@@ -85,6 +85,13 @@ class Recorder {
   void set_origins(const Origins* origins) { origins_ = origins; }
   [[nodiscard]] const Origins* origins() const { return origins_; }
 
+  // Where a tensor lies of which annotations say nothing.
+  struct Placed {
+    Placement placement;
+    bool is_guess = false;                            // nobody declared it
+    std::optional<SampleDim> samples = std::nullopt;  // see Record
+  };
+
   struct Options {
     const MicrobatchState* microbatch = nullptr;
     bool inferred = false;
@@ -93,10 +100,9 @@ class Recorder {
     const FlatShard* flat = nullptr;  // not the annotated tensor, but a part of it
     // A parameter as which the tensor lies, unless its own path is annotated.
     const std::string* like = nullptr;
-    const Placement* placement = nullptr;  // where it lies; annotations say nothing of it
-    bool is_guess = false;                 // nobody declared `placement`
-    bool lacks_noise = false;              // see Record
-    bool needs_no_gradient = false;        // see Record
+    const Placed* placed = nullptr;  // where it lies; annotations say nothing of it
+    bool lacks_noise = false;        // see Record
+    bool needs_no_gradient = false;  // see Record
   };
   // Whether a record needs no values (TTRACE_COUNT): snapshots then hold type and shape alone.
   [[nodiscard]] bool only_counts() const { return environment_.count_only; }
@@ -136,14 +142,10 @@ class Recorder {
   // Where a tensor of the shape `shape` lies whose first dimensions are those of the activation
   // `id`, of the shape `like`. Nothing if there is no such dimension, if the activation is cut
   // along another one, or if it is an addend of a sum.
-  struct PlacedLike {
-    Placement placement;
-    bool is_guess = false;  // as the activation's is
-  };
-  [[nodiscard]] std::optional<PlacedLike> place_like(const TensorId& id,
-                                                     const std::vector<std::int64_t>& like,
-                                                     const std::vector<std::int64_t>& shape,
-                                                     const MicrobatchState* microbatch) const;
+  [[nodiscard]] std::optional<Placed> place_like(const TensorId& id,
+                                                 const std::vector<std::int64_t>& like,
+                                                 const std::vector<std::int64_t>& shape,
+                                                 const MicrobatchState* microbatch) const;
   // Whether this run divides nothing but samples, and so knows more of where a tensor lies.
   [[nodiscard]] bool cuts_only_samples() const;
   // Takes the next turn for something recorded later.

@@ -148,6 +148,32 @@ TEST_F(SettleTest, AGuessThatTheValuesConfirmIsNotListed) {
   EXPECT_TRUE(report_.diverged());
 }
 
+// Symptom: a packed sequence has as many rows on each rank as its samples have tokens; the ranks
+// "contradicted" each other.
+TEST_F(SettleTest, RowsOfWhichNobodySaysWhoseTheyAreAreNotCompared) {
+  const Numbers values = noise(32, 1);
+  add_reference("s0/m0/input/rnn/0", values);
+  add_candidate("s0/m0/input/rnn/0", 0, Numbers(values.begin(), values.begin() + 12));
+  add_candidate("s0/m0/input/rnn/0", 1, Numbers(values.begin() + 12, values.end()));
+  add_cut("s0/m0/output/head/0", noise(32, 2), false);
+  static_cast<void>(settle());
+  const TensorVerdict& tensor = report_.tensors.front();
+  EXPECT_FALSE(tensor.is_finding());
+  EXPECT_EQ(tensor.status(), Status::kNotJudged);
+  ASSERT_EQ(report_.not_seen.size(), 1U);
+  EXPECT_EQ(report_.not_seen.front().kind, NotSeenKind::kSamples);
+}
+
+// The other side of that line.
+TEST_F(SettleTest, RowsThatAreMissingAltogetherStayAFinding) {
+  const Numbers values = noise(32, 1);
+  add_reference("s0/m0/input/rnn/0", values);
+  add_candidate("s0/m0/input/rnn/0", 0, Numbers(values.begin(), values.begin() + 12));
+  add_candidate("s0/m0/input/rnn/0", 1, Numbers(values.begin() + 16, values.end()));
+  static_cast<void>(settle());
+  EXPECT_TRUE(report_.tensors.front().is_finding());
+}
+
 TEST_F(SettleTest, WhatIsDeclaredIsNeverReplaced) {
   add_cut("s0/m0/output/layers.0.fc1/0", noise(32, 1), false);
   EXPECT_THAT(settle(), IsEmpty());

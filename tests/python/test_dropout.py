@@ -37,6 +37,13 @@ def test_ranks_of_ddp_may_draw_their_own_masks(compare, precision):
     assert outcome.broken_off == []
 
 
+def test_masks_follow_their_samples(compare):
+    """Symptom: samples that DistributedSampler deals were put in order, and the masks of attention were not."""
+    outcome = compare(python(PROGRAM), torchrun(2, f"{PROGRAM} --layout ddp --dealt"))
+    assert outcome.code == 0, outcome.summary()
+    assert "s0/m0/output/blocks.1/0" in outcome.ids(), outcome.summary()
+
+
 def test_equal_masks_cost_no_further_pass(compare):
     outcome = compare(python(PROGRAM), python(f"{PROGRAM} --recompute kept"))
     assert outcome.code == 0, outcome.summary()

@@ -30,6 +30,7 @@ parser.add_argument("--layout", default="one", choices=["one", "ddp", "tp", "sp"
 parser.add_argument("--recompute", choices=["kept", "lost"], help="lost: without the state of random numbers")
 parser.add_argument("--seeds", default="right", choices=["right", "same", "other"], help="of ranks; wrong ones, too")
 parser.add_argument("--seeded", action="store_true", help="dropouts with seeds of their own, and no attention")
+parser.add_argument("--dealt", action="store_true", help="rank r has samples r, r + ranks, ..., as DistributedSampler")
 parser.add_argument("--eval", action="store_true")
 parser.add_argument("--steps", type=int, default=1)
 ARGS = parser.parse_args()
@@ -126,7 +127,7 @@ def main() -> None:
     tracer = ttrace.attach(model, optimizer=optimizer)
     text = torch.randint(VOCABULARY, (BATCH, LENGTH + 1))
     if ARGS.layout == "ddp":
-        text = text.chunk(WORLD)[RANK]
+        text = text[RANK::WORLD] if ARGS.dealt else text.chunk(WORLD)[RANK]
     for step in range(ARGS.steps):
         torch.manual_seed(100 + step + (0 if IS_PARALLEL or ARGS.seeds == "same" else 1000 * RANK))
         with tracer.step(step):
