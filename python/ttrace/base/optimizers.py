@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -83,13 +84,31 @@ class Optimizers:
                 for parameter in group["params"]
             }
 
-    def watch(self, begins: Callable[[], None], done: Callable[[], None]) -> None:
-        """`begins` runs when the gradients of each of them are there and it has not yet stepped, `done` after the last
-        of them, or the one around them, has."""
+    @property
+    def are_several(self) -> bool:
+        """Whether each of them steps on its own, as those of an actor and a critic do."""
+        return len(self._optimizers) > 1 and len(self._last) == 1 and self._last[0] is self._optimizers[-1]
+
+    def of_others(self, parameters: Iterable[torch.Tensor]) -> set[int]:
+        """Ids of the parameters that are left to step where the optimizers step these alone."""
+        now = {id(parameter) for parameter in parameters}
+        return {id(parameter) for optimizer in self._optimizers for parameter in _held(optimizer)} - now
+
+    def watch(self, begins: Callable[[list[torch.Tensor]], None], done: Callable[[], None]) -> None:
+        """`begins` gets the parameters of each of them when their gradients are there and it has not yet stepped,
+        `done` runs after the last of them, or the one around them, has."""
         for optimizer in self._optimizers:
-            optimizer.register_step_pre_hook(aside(_when_gradients_are_there(begins)))
+            optimizer.register_step_pre_hook(aside(_when_gradients_are_there(partial(_given, begins, optimizer))))
         for optimizer in self._last:
             optimizer.register_step_post_hook(aside(lambda *unused: done()))
+
+
+def _held(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _given(begins: Callable[[list[torch.Tensor]], None], optimizer: torch.optim.Optimizer) -> None:
+    begins(_held(optimizer))
 
 
 def _when_gradients_are_there(begins: Callable[[], None]) -> Callable[..., Any]:

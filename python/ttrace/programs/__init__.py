@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from ..base.program import Program
 from ..base.refusals import refuse_untraceable
 from . import deepspeed, deepspeed_pipeline, dtensor, fsdp1, megatron, pipelining, plain
@@ -19,15 +21,25 @@ def program_of(
     """The program of the first kind that recognises the model. Raises TypeError where none does."""
     if isinstance(model, Program):
         return model
-    chunks = list(model) if isinstance(model, Sequence) else [model]
+    chunks = list(model) if isinstance(model, Sequence) else [_as_container(model)]
     refuse_untraceable(chunks)
-    for kind, make in _KINDS:
-        if chunks and kind.recognises(chunks):
-            return make(chunks, optimizer, describe, **options)
+    for chunks_or_container in (chunks, [_as_container(chunks)]):
+        for kind, make in _KINDS:
+            if chunks and kind.recognises(chunks_or_container):
+                return make(chunks_or_container, optimizer, describe, **options)
     raise TypeError(
-        f"ttrace.attach got a {type(model).__name__}; pass a torch.nn.Module, the list of chunks of "
-        "a Megatron-core model, or a schedule or stages of torch.distributed.pipelining"
+        f"ttrace.attach got a {type(model).__name__}; pass a torch.nn.Module, several in a list or a "
+        "dictionary, the list of chunks of a Megatron-core model, or a schedule or stages of torch.distributed.pipelining"
     )
+
+
+def _as_container(models: Any) -> Any:
+    """Several models that a program trains together; anything else as it is."""
+    if isinstance(models, Mapping) and all(isinstance(model, torch.nn.Module) for model in models.values()):
+        return torch.nn.ModuleDict(models)
+    if isinstance(models, list) and len(models) > 1 and all(isinstance(model, torch.nn.Module) for model in models):
+        return torch.nn.ModuleList(models)
+    return models
 
 
 def _of_stages(chunks: Sequence[Any], optimizer: Any, describe: Mapping[str, Any], **options: Any) -> Program:

@@ -2,7 +2,8 @@
 
 Every forward of the model begins a micro-batch; a forward within a forward is no other one. If a program calls
 modules of the model and never the model itself, the first call of a step begins one, and so does the first
-after a backward. With DDP the forwards of all ranks with the same number are one micro-batch of the reference,
+after a backward. So it is with several models, such as an actor and a critic: a list, a dictionary or a
+container of them. With DDP the forwards of all ranks with the same number are one micro-batch of the reference,
 whose samples the ranks share. An activation is cut along `batch_dim` if it
 has as many elements there as the model's first argument has samples, or samples x positions: rank r has the
 r-th part. Activations of other sizes (a table of positions) are whole. Where the ranks' tensors contradict
@@ -126,11 +127,9 @@ class PlainProgram(Program):
     ):
         if loss not in ("mean", "sum"):
             raise TypeError(f'loss is "{loss}"; it must be "mean" or "sum"')
-        wrapped = original(model)
-        is_wrapped = isinstance(wrapped, DistributedDataParallel)
-        self.model = wrapped.module if is_wrapped else model
+        self.model, group = without_ddp(model)
         # Whose call a traced step sees: of DDP that is compiled the whole, of other DDP what it wraps.
-        self._called = model if is_wrapped and is_compiled(model) else self.model
+        self._called = model if group is not None and is_compiled(model) else self.model
         self.optimizers = Optimizers(optimizer)
         self._loss_scale = loss_scale_of(optimizer, scaler)
         self.describe = describe
@@ -145,8 +144,7 @@ class PlainProgram(Program):
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             self.layout.rank = torch.distributed.get_rank()
             self.layout.world_size = torch.distributed.get_world_size()
-        if is_wrapped:
-            group = wrapped.process_group
+        if group is not None:
             self.layout.add("dp", group.size(), group.rank())
         self._is_by_hand = False  # code of the program's own divides the ranks
         self._latest: dict[tuple[int, ...], Dims] = {}  # by local shape, of tensor-parallel layers
@@ -473,6 +471,18 @@ def record_data(
     for name, value in integers.items():
         recorder.data(prefix + canonical(name), local_part(value))
     return bool(integers)
+
+
+def without_ddp(model: torch.nn.Module) -> tuple[torch.nn.Module, Any]:
+    """What DDP wraps, or a container of what its members wrap; and the group of their ranks, or None without DDP."""
+    wrapped = original(model)
+    if isinstance(wrapped, DistributedDataParallel):
+        return wrapped.module, wrapped.process_group
+    members = dict(model.named_children()) if isinstance(model, (torch.nn.ModuleDict, torch.nn.ModuleList)) else {}
+    groups = [group for _, group in map(without_ddp, members.values()) if group is not None]
+    if not groups:
+        return model, None
+    return torch.nn.ModuleDict({name: without_ddp(member)[0] for name, member in members.items()}), groups[0]
 
 
 def recognises(chunks: Sequence[Any]) -> bool:
