@@ -400,7 +400,7 @@ void connect(const Trace& reference,
              const DiffOptions& options,
              Report& report) {
   add_joint_checks(reference, candidate, matches, options, report);
-  name_other_precision(report.reference.computes_in, report.candidate.computes_in, report);
+  name_other_precision(report);
   add_excuses(matches, options, report);
   excuse_other_data(noise, report);
   state_unjudged_values(report);
@@ -455,6 +455,8 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
       std::move(passes), matches, self_check_of(reference, matches, options, report));
   report.noise_passes = noise.passes();
   const bool same_precision = reference.manifest().precision == candidate.manifest().precision;
+  const bool same_types =
+      same_precision || misses_intention(reference.manifest(), candidate.manifest());
   if (same_precision) {
     report.noise_coverage = coverage_of(noise, matches);
   }
@@ -472,7 +474,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
       interrupted_steps("candidate", candidate, options.selection, report.lacking);
   const Judge judge(matches,
                     bounds,
-                    {.same_precision = same_precision,
+                    {.same_types = same_types,
                      .interruptions = std::move(interruptions),
                      .heads = heads_of(reference, candidate),
                      .others = other_passes(report, options, candidate, matches, limits),

@@ -291,7 +291,7 @@ std::optional<Judge::Subject> Judge::prepare(const Match& match,
     structure.push_back(passed(Question::kStructure, "exact (structure)"));
   }
   add_all(std::move(structure), verdict);
-  if (options_.same_precision) {
+  if (options_.same_types) {
     add_all(type_checks(storage_type(match.reference), storage_type(match.candidate), "reference"),
             verdict);
   }

@@ -42,7 +42,7 @@ struct OtherPasses {
 };
 
 struct JudgeOptions {
-  bool same_precision = true;  // element types must then be equal on both sides
+  bool same_types = true;  // element types must then be equal on both sides
   Interruptions interruptions = {};
   Heads heads = {};
   OtherPasses others = {};

@@ -32,7 +32,7 @@ Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
 
 std::string Session::precision(const std::string& own) const {
-  return active() && !tracer_->asked_precision().empty() ? tracer_->asked_precision() : own;
+  return active() ? tracer_->answer_precision(own) : own;
 }
 
 void Session::describe(RunDescription description) {

@@ -113,6 +113,14 @@ Tracer::~Tracer() {
 
 // --- setting up --------------------------------------------------------------------------------
 
+std::string Tracer::answer_precision(const std::string& own) {
+  std::string answer = environment_.precision.empty() ? own : environment_.precision;
+  if (!own.empty()) {
+    intended_ = answer;
+  }
+  return answer;
+}
+
 void Tracer::describe(RunDescription description) {
   description_ = std::move(description);
   environment_.untraced.clear();
@@ -235,6 +243,7 @@ void Tracer::publish_manifest(bool trains) const {
   manifest.steps = environment_.steps();
   manifest.precision =
       description_.precision.empty() ? environment_.precision : description_.precision;
+  manifest.intended = intended_;
   for (const Axis& axis : layout_.axes) {
     manifest.layout[axis.name] = std::to_string(axis.size);
   }

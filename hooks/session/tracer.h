@@ -33,8 +33,9 @@ class Tracer {
   Tracer(const Tracer&) = delete;  // owns a thread and registrations
   Tracer& operator=(const Tracer&) = delete;
 
-  // Empty: none.
-  [[nodiscard]] const std::string& asked_precision() const { return environment_.precision; }
+  // The precision that this pass asks for, else `own`. The manifest keeps the answer, unless `own`
+  // is empty: then the caller asks about the pass alone.
+  std::string answer_precision(const std::string& own);
 
   void describe(RunDescription description);
   void attach(std::vector<NamedTensor> parameters,
@@ -75,6 +76,7 @@ class Tracer {
   Environment environment_;
   const std::shared_ptr<Failure> failure_;
   RunDescription description_;
+  std::string intended_;  // the precision that the program was told to compute in
   Layout layout_;
   Annotations annotations_;
   std::string forced_routing_;        // digest of what is followed

@@ -190,7 +190,9 @@ class TTRACE_API Session {
 
   // The precision to compute in: TTRACE_PRECISION if it is set, else `own`. `ttrace check` sets it
   // for the passes that run the reference in another precision. A program that does not follow it
-  // is refused by attach().
+  // is refused by attach(). REQUIRES: before attach(). The trace keeps the answer: where two
+  // programs got the same one, element types that differ are findings. With an empty `own` only
+  // TTRACE_PRECISION is read, and nothing is kept.
   [[nodiscard]] std::string precision(const std::string& own) const;
 
   // Describes the program. REQUIRES: before attach(); a later call has no effect on the

@@ -20,7 +20,7 @@ QUICK = ("expert_scale", "lora_not_summed", "old_references", "counted_preparati
 NOT_CLEAN = ("rounded_frequencies", "copies_in_the_mean")
 NOT_LOCATED = (
     "cast_without_gradient", "copies_in_the_mean", "module_encodes", "scaled_without_gather", "short_epoch", "untied",
-    "upcast_nothing", "wrong_group",
+    "wrong_group",
 )  # fmt: skip
 
 

@@ -346,6 +346,27 @@ TEST(Session, HalfPrecisionProgramIsTracedWhereF16IsAskedFor) {
   session.describe({.precision = "f16"});
   EXPECT_NO_THROW(session.attach(model, Layout(), Annotations()));
   EXPECT_EQ(read_manifest(directory.path()).precision, "f16");
+  EXPECT_EQ(read_manifest(directory.path()).intended, "f16");
+}
+
+TEST(Session, ManifestKeepsWhatTheProgramWantedAndNotWhatItIsAskedFor) {
+  const TemporaryDirectory directory;
+  const PassEnvironment environment(reference_pass(directory.path()));
+  Model model;
+  {
+    auto session = Session::from_environment();
+    EXPECT_EQ(session.precision(""), "");
+    session.describe({.precision = "bf16"});
+    session.attach(model, Layout(), Annotations());
+    EXPECT_EQ(read_manifest(directory.path()).intended, "");
+  }
+  auto session = Session::from_environment();
+  EXPECT_EQ(session.precision("f32"), "f32");
+  EXPECT_EQ(session.precision(""), "");
+  session.describe({.precision = "bf16"});
+  session.attach(model, Layout(), Annotations());
+  EXPECT_EQ(read_manifest(directory.path()).intended, "f32");
+  EXPECT_EQ(read_manifest(directory.path()).precision, "bf16");
 }
 
 TEST(Session, AnnotationThatDoesNotFitAParameterIsRefusedAtAttach) {

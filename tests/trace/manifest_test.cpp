@@ -113,6 +113,18 @@ TEST(Manifest, EarlierVersionsDidNotSayWhatTheMachineDoes) {
   EXPECT_TRUE(read_manifest(folder.path()).numerics.empty());
 }
 
+TEST(Manifest, KeepsThePrecisionThatTheProgramWantedIfItAsked) {
+  const TemporaryDirectory folder;
+  Manifest manifest = example();
+  write_manifest(folder.path(), manifest);
+  EXPECT_THAT(read_file(folder / "manifest.json"), ::testing::Not(HasSubstr("intended")));
+  EXPECT_EQ(read_manifest(folder.path()).intended, "");
+  manifest.intended = "f32";
+  write_manifest(folder.path(), manifest);
+  EXPECT_EQ(read_manifest(folder.path()).intended, "f32");
+  EXPECT_EQ(read_manifest(folder.path()).precision, "bf16");
+}
+
 TEST(Manifest, LeavesNoTemporaryFileAndReplacesAnOlderOne) {
   const TemporaryDirectory folder;
   write_file(folder / "manifest.json.tmp", std::string(10000, 'x'));
@@ -156,6 +168,8 @@ TEST(Manifest, WrongTypesNameTheKey) {
               HasSubstr("key 'pass' must be text, not 3"));
   EXPECT_THAT(complaint_about("\"hidden\": \"128\"", "\"hidden\": 128"),
               HasSubstr("key 'model.hidden' must be text, not 128"));
+  EXPECT_THAT(complaint_about("\"precision\"", "\"intended\": 1, \"precision\""),
+              HasSubstr("key 'intended' must be text, not 1"));
   EXPECT_THAT(complaint_about("\"precision\"", "\"precison\""),
               HasSubstr("key 'precision' must be text, but it is missing"));
 }

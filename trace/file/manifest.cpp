@@ -203,6 +203,7 @@ void write_manifest(const std::string& directory, const Manifest& manifest) {
     root["first_iteration"] = *manifest.first_iteration;
   }
   root["precision"] = manifest.precision;
+  add("intended", manifest.intended);
   root["layout"] = manifest.layout;
   root["model"] = manifest.model;
   root["data"] = manifest.data;
@@ -241,6 +242,7 @@ Manifest read_manifest(const std::string& directory) {
   manifest.steps = reader.ascending_integers("steps");
   manifest.first_iteration = reader.iteration("first_iteration");
   manifest.precision = reader.text("precision");
+  manifest.intended = reader.has("intended") ? reader.text("intended") : "";
   manifest.layout = reader.section("layout");
   manifest.model = reader.section("model");
   manifest.data = reader.section("data");

@@ -24,14 +24,16 @@ struct TTRACE_API Manifest {
   // That the program began with, traced or not. Nothing before the first traced step, and in a
   // trace of an earlier version.
   std::optional<std::int64_t> first_iteration;
-  std::string precision;       // "bf16": what the program computes in, see precision.h
-  Section layout;              // axis -> size
-  Section model;               // must be equal on both sides
-  Section data;                // must be equal on both sides
-  Section versions;            // ttrace, torch, program; printed where they differ
-  Section numerics;            // what the machine does to numbers, see numerics.h; a trace of an
-                               // earlier version has none
-  Section roles;               // patterns of names by role, see annotations.h; mostly empty
+  std::string precision;  // "bf16": what the program computes in, see precision.h
+  std::string intended;   // what Session::precision() told it to compute in; empty: the program
+                          // did not ask, or an earlier version wrote the trace
+  Section layout;         // axis -> size
+  Section model;          // must be equal on both sides
+  Section data;           // must be equal on both sides
+  Section versions;       // ttrace, torch, program; printed where they differ
+  Section numerics;       // what the machine does to numbers, see numerics.h; a trace of an
+                          // earlier version has none
+  Section roles;          // patterns of names by role, see annotations.h; mostly empty
   std::string forced_routing;  // digest of the choices of experts it followed; empty: its own
   std::string names;  // "candidate" or "reference": renamed into theirs (rename_map.h); empty: own
   std::vector<std::string> untraced;  // regular expressions of ids that the program cannot give
