@@ -237,10 +237,15 @@ ReferenceRun prepare_judge(const CheckOptions& options,
 // Runs the reference twice more, with the candidate's values after every module. If this fails, the
 // comparison is less sharp, but still possible.
 void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
-  const std::string native = read_manifest(run.reference()).precision;
+  const Manifest manifest = read_manifest(run.reference());
+  const std::string& native = manifest.precision;
   const Precision* const computed = find_precision(native);
   if (!options.forced || computed == nullptr || computed->wider.empty()) {
     return;
+  }
+  if (manifest.intended.empty() && read_manifest(run.candidate()).intended.empty()) {
+    log(LogLevel::kInfo, "no forced passes: the programs do not ask in which precision to compute");
+    return;  // the report says what that costs
   }
   if (!is_forced(options, native)) {
     log(LogLevel::kWarning,

@@ -72,6 +72,20 @@ std::vector<BrokenPass> broken_passes(const std::string& run) {
   return broken;
 }
 
+// What it costs that neither program follows the precision of a pass; nothing if one does.
+std::optional<std::string> unforced(const StoredPair& pair) {
+  const Manifest reference = read_manifest(pair.reference);
+  if (pair.run.empty() || reference.precision == "f64" || !reference.intended.empty() ||
+      !read_manifest(pair.candidate).intended.empty() ||
+      std::filesystem::exists(forced_wide(pair.run))) {
+    return std::nullopt;
+  }
+  return fmt::format(
+      "operators are not checked one by one, because the programs compute in {} whatever a pass "
+      "asks for; make the parameters in ttrace.dtype (docs/python.md, The ten lines)",
+      reference.precision);
+}
+
 Report compare(const std::string& reference,
                const std::string& candidate,
                DiffOptions options,
@@ -147,6 +161,9 @@ Report judge(const StoredPair& pair, DiffOptions options, Completeness completen
   const std::vector<BrokenPass> broken = broken_passes(pair.run);
   for (const BrokenPass& pass : broken) {
     options.remarks.push_back(pass.remark);
+  }
+  if (auto sentence = unforced(pair)) {
+    options.remarks.push_back(*std::move(sentence));
   }
   for (const Names side : kBothNames) {
     if (auto sentence = failed_later(side == Names::kReference ? pair.reference : pair.candidate)) {

@@ -14,7 +14,8 @@ Forwards without gradients are micro-batches only if there is no optimizer, in a
 only. In a program that trains they evaluate, and TTrace does not record them between its steps.
 
 A program may also be parallel by code of its own. Its ranks are one axis, or those that `axes` names. The axis
-`dp` has different samples. No declaration then says where parameters and activations lie: values decide.
+`dp` has different samples; without one, the axes over which DDP takes the mean (rank_axes.py). No declaration then
+says where parameters and activations lie: values decide.
 
 Tensor-parallel layers of TransformerEngine among the modules (`parallel_mode`, `tp_size`, `tp_group`) say where
 their tensors and parameters lie. Activations of other modules lie as the latest one of the same shape that such
@@ -63,6 +64,7 @@ from ..base.values import (
 from .called_parts import Parts
 from .expert_choices import Choices, expert_blocks
 from .parallel_layers import cuts_weights, is_parallel_layer, layer_dims
+from .rank_axes import RankAxes
 from .steps_of_optimizer import GradientsOfStep
 
 # Names that models of Hugging Face and others have next to the usual ones.
@@ -96,6 +98,11 @@ def dims_text(dims: int, cut: Mapping[int, str], samples: Samples | None = None)
     return " ".join(dim_name(dim, samples, cut.get(dim, "")) for dim in range(dims))
 
 
+def _addends(axes: Sequence[str]) -> str:
+    """ "dp:partial,cp:partial": the ranks of these axes hold addends."""
+    return ",".join(f"{axis}:partial" for axis in axes)
+
+
 def _guess(
     dims: int, value: Mapping[int, str], grad: Mapping[int, str] | None = None, samples: Samples | None = None
 ) -> Dims:
@@ -113,7 +120,7 @@ class PlainProgram(Program):
         loss: "mean" or "sum", over the samples of all ranks.
         scaler: the GradScaler whose scale the loss is multiplied by, unless the optimizer has it
             (accelerate's). Gradients of single micro-batches are compared without that factor.
-        axes: of a program that is parallel by code of its own, see `divide_ranks`.
+        axes: of a program that is parallel by code of its own, names and sizes, the slowest first.
     """
 
     def __init__(
@@ -144,31 +151,11 @@ class PlainProgram(Program):
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             self.layout.rank = torch.distributed.get_rank()
             self.layout.world_size = torch.distributed.get_world_size()
-        if group is not None:
-            self.layout.add("dp", group.size(), group.rank())
-        self._is_by_hand = False  # code of the program's own divides the ranks
+        ranks = None if group is None else torch.distributed.get_process_group_ranks(group)
+        self.rank_axes = RankAxes(self.layout, ranks)
         self._latest: dict[tuple[int, ...], Dims] = {}  # by local shape, of tensor-parallel layers
         self._cut: dict[int, int] = {}  # dimension that tensor parallelism cuts, by id of the parameter
         self._add_tensor_parallel_axes()
-
-    def divide_ranks(self, axes: Mapping[str, int] | None) -> None:
-        """For programs that are parallel by code of their own: names and sizes of the axes, the slowest first.
-        None: all ranks are one axis, unless DDP or layers that we know have said otherwise."""
-        ranks = self.layout.world_size
-        if ranks == 1 or (axes is None and self.layout.axes):
-            return
-        if axes is None:
-            axes = {"ranks": ranks}
-        if math.prod(axes.values()) != ranks:
-            raise ValueError(
-                f"axes {dict(axes)} have {math.prod(axes.values())} ranks, but {ranks} run; "
-                "give their sizes in the order of the ranks, the slowest axis first"
-            )
-        below = ranks
-        for name, size in axes.items():
-            below //= size
-            self.layout.add(name, size, self.layout.rank // below % size)
-            self._is_by_hand = self._is_by_hand or name != "dp"
 
     def _add_tensor_parallel_axes(self) -> None:
         for module in self.model.modules():
@@ -215,15 +202,14 @@ class PlainProgram(Program):
         """Tensor-parallel layers say by attributes of the parameter how it is cut; else it is whole. In a
         micro-batch's gradient each rank that saw other samples or positions holds an addend."""
         cut = {self._cut[id(parameter)]: "tp"} if id(parameter) in self._cut else {}
-        partial = ["dp"] if self.layout.size("dp") > 1 else []
+        partial = self.rank_axes.addends(self.rank_axes.samples())
         if getattr(parameter, "sequence_parallel", False) and self.layout.size("tp") > 1:
             partial.append("tp")
-        if not (cut or partial or self._is_by_hand) or parameter.dim() == 0:
+        if not (cut or partial or self.rank_axes.is_by_hand) or parameter.dim() == 0:
             return None
-        addends = ",".join(axis + ":partial" for axis in partial)
-        first = ",".join(filter(None, (cut.get(0, ""), addends)))
+        first = ",".join(filter(None, (cut.get(0, ""), _addends(partial))))
         with_addends = {**cut, 0: first} if first else cut
-        if self._is_by_hand and not cut:
+        if self.rank_axes.is_by_hand and not cut:
             return _guess(parameter.dim(), {}, with_addends)
         return Dims(dims_text(parameter.dim(), cut), dims_text(parameter.dim(), with_addends))
 
@@ -250,8 +236,9 @@ class PlainProgram(Program):
         if not is_parallel_layer(module):
             return self._latest.get(shape)
         dims = layer_dims(module, role, slot, tensor, self.layout)
-        if dims is not None and self.layout.size("dp") > 1:
-            dims = replace(dims, value=re.sub(r"\bb\b", "b[dp]", dims.value))
+        if dims is not None and self.sample_axes():
+            samples = f"b[{','.join(self.sample_axes())}]"
+            dims = replace(dims, value=re.sub(r"\bb\b", samples, dims.value))
         if dims is not None:
             self._latest[shape] = replace(dims, addends=1)
         return dims
@@ -264,7 +251,7 @@ class PlainProgram(Program):
 
     def sample_axes(self) -> list[str]:
         """Axes whose ranks have different samples of a micro-batch."""
-        return ["dp"] if self.layout.size("dp") > 1 else []
+        return self.rank_axes.samples()
 
     def sample_ranks(self) -> int:
         """How many ranks have different samples of a micro-batch."""
@@ -272,8 +259,8 @@ class PlainProgram(Program):
 
     def total_dims(self) -> str | None:
         """Where a loss lies that is one number."""
-        addends = [f"{axis}:partial" for axis in self.sample_axes()]
-        return f"a[{','.join(addends)}]" if addends else None
+        axes = self.sample_axes()
+        return f"a[{_addends(axes)}]" if axes else None
 
     def addend_of_loss(self, loss: torch.Tensor) -> torch.Tensor:
         return loss if self.loss == "sum" else loss / self.sample_ranks()
@@ -289,12 +276,12 @@ class PlainProgram(Program):
         if tensor.dim() == 0:
             return None
         samples = self.samples_of(tuple(tensor.shape))
-        if self.layout.size("dp") == 1:
-            return _guess(tensor.dim(), {}, samples=samples)
-        if samples is None:
-            # It is the same on all ranks, and their gradients come from different samples.
-            return _guess(tensor.dim(), {}, {0: "dp:partial"})
-        return _guess(tensor.dim(), {samples.dim: "dp"}, samples=samples)
+        axes = self.sample_axes() if samples else []
+        value = {samples.dim: ",".join(axes)} if samples else {}
+        # Ranks that hold it alike have gradients of different samples, or each a part of those that a mean counts.
+        alike = [axis for axis in self.rank_axes.addends(self.sample_axes()) if axis not in axes]
+        first = ",".join(filter(None, (value.get(0, ""), _addends(alike))))
+        return _guess(tensor.dim(), value, {**value, 0: first}, samples)
 
     # --- when things happen ------------------------------------------------------------------------
 
@@ -398,7 +385,8 @@ class PlainProgram(Program):
         self._forwards = number
 
     def gradient_scale(self) -> float:
-        ranks = self.sample_ranks() if self.loss == "mean" else 1
+        addends = self.rank_axes.addends(self.sample_axes()) if self.loss == "mean" else []
+        ranks = math.prod(map(self.layout.size, addends))
         return 1.0 / (ranks * self.accumulated * self._loss_scale())
 
     def gradients(self) -> list[Gradient]:
@@ -503,5 +491,5 @@ def make_alone(
 ) -> PlainProgram:
     """A module that is no stage of a pipeline."""
     program = make(chunks, optimizer, describe, **options)
-    program.divide_ranks(axes)
+    program.rank_axes.divide(axes)
     return program
