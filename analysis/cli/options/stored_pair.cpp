@@ -82,7 +82,7 @@ std::optional<std::string> unforced(const StoredPair& pair) {
   }
   return fmt::format(
       "operators are not checked one by one, because the programs compute in {} whatever a pass "
-      "asks for; make the parameters in ttrace.dtype (docs/python.md, The ten lines)",
+      "asks for; make the parameters in ttrace.dtype (docs/python.md)",
       reference.precision);
 }
 
