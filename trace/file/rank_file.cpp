@@ -163,7 +163,7 @@ struct RankFile::Impl {
         began(read_began(file)),
         run(file.has_attribute(kRunAttribute) ? file.text_attribute(kRunAttribute) : ""),
         has_digests(file.has_digests()),
-        mapping(file) {}
+        mapping(std::make_shared<const Mapping>(file)) {}
 
   void read_finished(const Hdf5Input& file) {
     if (!file.has_dataset(kIndexTable)) {
@@ -244,7 +244,7 @@ struct RankFile::Impl {
                    extent.bytes,
                    " bytes");
     });
-    const std::byte* const text = mapping.begin() + extent.offset + where.offset;
+    const std::byte* const text = mapping->begin() + extent.offset + where.offset;
     return {reinterpret_cast<const char*>(text), where.bytes};
   }
 
@@ -263,7 +263,7 @@ struct RankFile::Impl {
   std::optional<std::uint64_t> began;
   std::string run;
   bool has_digests = false;
-  Mapping mapping;
+  std::shared_ptr<const Mapping> mapping;
   std::vector<Record> records;
   std::vector<std::string> notes;
   std::vector<NotSeen> not_seen;
@@ -271,6 +271,7 @@ struct RankFile::Impl {
   std::vector<RoundedSum> sums;
   std::vector<Edge> edges;
   std::unordered_map<std::string, Extent> datasets;
+  std::unordered_map<std::string, std::pair<std::shared_ptr<const Mapping>, Extent>> borrowed;
 };
 
 RankFile::RankFile(const std::string& path) {
@@ -333,6 +334,11 @@ std::span<const std::byte> RankFile::bytes(const Record& record) const {
   if (record.bytes == 0) {
     return {};
   }
+  const auto lent = impl_->borrowed.find(record.dataset);
+  if (lent != impl_->borrowed.end()) {
+    const auto& [mapping, extent] = lent->second;
+    return {mapping->begin() + extent.offset + record.offset, record.bytes};
+  }
   const auto found = impl_->datasets.find(record.dataset);
   TTRACE_CHECK(found != impl_->datasets.end(),
                InternalError,
@@ -340,7 +346,16 @@ std::span<const std::byte> RankFile::bytes(const Record& record) const {
                " is not a record of ",
                impl_->path);
   check_range(record, found->second);
-  return {impl_->mapping.begin() + found->second.offset + record.offset, record.bytes};
+  return {impl_->mapping->begin() + found->second.offset + record.offset, record.bytes};
+}
+
+Record RankFile::borrow(const RankFile& lender, Record record) {
+  if (record.bytes > 0) {
+    const Extent extent = lender.impl_->datasets.at(record.dataset);
+    record.dataset = lender.path() + ":" + record.dataset;
+    impl_->borrowed.try_emplace(record.dataset, lender.impl_->mapping, extent);
+  }
+  return record;
 }
 
 void RankFile::settle(std::size_t index, Placement placement) {

@@ -71,8 +71,11 @@ class TTRACE_API RankFile {
   // shape is the placement's local one.
   void settle(std::size_t index, Placement placement);
   // Sets what records() returns, in this object only. Requires: records of this file, some of them
-  // perhaps left out or under other ids.
+  // perhaps left out or under other ids, and borrowed ones.
   void set_records(std::vector<Record> records);
+  // A record of `lender`, to be one of this file's: bytes() finds its bytes where they are, also
+  // when the lender is gone.
+  [[nodiscard]] Record borrow(const RankFile& lender, Record record);
   // Sets what edges() and sums() return, in this object only.
   void set_links(std::vector<Edge> edges, std::vector<RoundedSum> sums);
 

@@ -111,6 +111,9 @@ class Aligner {
     for (const std::string& sentence : dealing_sentences(rows, dealt)) {
       add(result_.remarks, sentence);
     }
+    for (const std::string& sentence : padding_sentences(rows, dealt)) {
+      add(result_.remarks, sentence);
+    }
     for (const std::int64_t microbatch : dealt.incomplete()) {
       result_.unaligned.insert({reference_.step, microbatch});
       find(microbatch, rows.names, incomplete_text(microbatch, rows, dealt));
@@ -118,7 +121,7 @@ class Aligner {
     if (dealt.incomplete().empty()) {
       find(rows.reference.begin()->first, rows.names, unknown_text(rows, dealt));
     }
-    std::set<TensorId> left_out = place_records(reference_, dealt, rows.names, candidate_);
+    std::set<TensorId> left_out = place_records(reference_, dealt, rows, candidate_);
     const auto count = std::ranges::count_if(
         left_out, [&](const TensorId& id) { return !result_.is_unaligned(id); });
     if (count > 0) {

@@ -3,13 +3,15 @@
 // Data are the tensors that programs record as such, and what the outermost module that both call
 // was given. Masks that modules use are not, because a program may draw them. What a rank of the
 // candidate holds of a sample has a digest in each of these tensors. It is looked up among the
-// reference's samples, cut in the same way. The ranks of one sample (tensor and context
-// parallelism) share one answer.
+// reference's samples, cut in the same way. Where the two have other lengths, one must be the other
+// and a rest of one value, which is the same in all samples of this tensor: padding. The ranks of
+// one sample (tensor and context parallelism) share one answer.
 //
 // Thread-safety: values and a free function without shared state.
 #pragma once
 
 #include "trace/file/trace_reader.h"
+#include "trace/samples/padding.h"
 
 #include <ttrace/export.h>
 #include <ttrace/tensor_id.h>
@@ -46,6 +48,9 @@ struct ReadSample {
   std::set<int> ranks;
   // Samples of the reference that hold the same, ascending. Nothing: no sample holds it.
   std::optional<std::vector<SamplePlace>> equal;
+  // How many positions it has in the data of both, where these are not as many, by micro-batch of
+  // the reference.
+  std::map<std::int64_t, std::set<Widths>> padded = {};
   // Its integers or masks are none of the reference's, although the reference has such tensors.
   bool is_foreign = false;
 };
@@ -56,6 +61,7 @@ struct DataRows {
   std::map<ClaimedSample, ReadSample> candidate;
   std::vector<TensorId>
       names;  // of the data, without step and micro-batch, the first looked at first
+  PaddedAt padded_at = PaddedAt::kEnd;
   // Ranks hold different samples of which nobody said that they lie in different places.
   bool are_ranks_apart = false;
 };

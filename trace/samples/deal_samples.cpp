@@ -83,7 +83,8 @@ void DealtSamples::connect(const DataRows& rows) {
     } else {
       with_unknown_.insert(sample.microbatch);
     }
-    if (!place || place != own_place(rows, sample)) {
+    const bool is_padded = place && rows.candidate.at(sample).padded.contains(place->microbatch);
+    if (!place || place != own_place(rows, sample) || is_padded) {
       moved_.insert(sample.microbatch);
     }
   }

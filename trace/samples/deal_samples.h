@@ -26,13 +26,14 @@ class TTRACE_API DealtSamples {
 
   // Nothing is known of any sample, and the two sides have other numbers of them.
   [[nodiscard]] bool knows_nothing() const { return knows_nothing_; }
-  // Every sample keeps its place.
+  // Every sample keeps its place, and has as many positions there.
   [[nodiscard]] bool is_identity() const { return moved_.empty(); }
   // Nothing for a sample that is unknown.
   [[nodiscard]] std::optional<SamplePlace> place_of(const ClaimedSample& sample) const;
   [[nodiscard]] bool has(const ClaimedSample& sample) const { return places_.contains(sample); }
 
-  // Micro-batches of the candidate in which a sample lies elsewhere, or is unknown.
+  // Micro-batches of the candidate in which a sample lies elsewhere, has another number of
+  // positions, or is unknown.
   [[nodiscard]] const std::set<std::int64_t>& moved() const { return moved_; }
   // Those whose samples are all in one micro-batch of the reference.
   [[nodiscard]] std::optional<std::int64_t> only_target(std::int64_t microbatch) const;

@@ -2,11 +2,15 @@
 
 #include "trace/base/kind.h"
 #include "trace/base/tensor_id_hash.h"
+#include "trace/merge/shard.h"
+#include "trace/samples/padding.h"
 #include "trace/samples/row_digests.h"
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -25,13 +29,11 @@ bool is_gradient_of_graph(Kind kind) {
 
 class RecordPlacer {
  public:
-  RecordPlacer(const StepTrace& reference,
-               const DealtSamples& dealt,
-               const std::vector<TensorId>& data)
-      : dealt_(dealt), data_(data) {
+  RecordPlacer(const StepTrace& reference, const DealtSamples& dealt, const DataRows& rows)
+      : dealt_(dealt), rows_(rows) {
     for (const RankFile& file : reference.ranks) {
       for (const Record& record : file.records()) {
-        reference_.try_emplace(record.id, &record);
+        reference_.try_emplace(record.id, shard_of(file, record));
       }
     }
   }
@@ -49,7 +51,7 @@ class RecordPlacer {
         kept_.push_back(record);
       } else {
         keep_data(record);
-        place_moved(record);
+        place_moved(file, record);
       }
     }
     set_links(file);
@@ -86,7 +88,7 @@ class RecordPlacer {
 
   [[nodiscard]] const Record* in_reference(const TensorId& id) const {
     const auto found = reference_.find(id);
-    return found == reference_.end() ? nullptr : found->second;
+    return found == reference_.end() ? nullptr : found->second.record;
   }
 
   void leave_out(const TensorId& id) {
@@ -100,16 +102,16 @@ class RecordPlacer {
     name.step = 0;
     const Record* const other = in_reference(record.id);
     if (dealt_.incomplete().contains(record.id.microbatch) && other != nullptr &&
-        std::ranges::find(data_, name) != data_.end() &&
+        std::ranges::find(rows_.names, name) != rows_.names.end() &&
         other->placement.logical_shape() == record.placement.logical_shape()) {
       kept_.push_back(record);
     }
   }
 
-  void place_moved(const Record& record) {
+  void place_moved(RankFile& file, const Record& record) {
     const auto target = whole_target(record.id.microbatch);
     if (record.samples && !record.placement.flat) {
-      place_samples(record);
+      place_samples(file, record);
     } else if (!target) {
       leave_out(record.id);
     } else if (!is_independent(record, *target)) {
@@ -141,6 +143,10 @@ class RecordPlacer {
     if (record.id.kind == Kind::kParamGrad) {
       return true;
     }
+    const Record* const other = in_reference(in_microbatch(record.id, target));
+    if (other != nullptr && other->placement.logical_shape() != record.placement.logical_shape()) {
+      return false;  // it has positions
+    }
     const bool is_alone = dealt_.sources(target).size() == 1;
     if (is_alone && (dealt_.is_natural(target) || element_count(record.shape) == 1)) {
       return true;
@@ -156,7 +162,6 @@ class RecordPlacer {
       return value->digest == record.digest && value->type == record.type &&
              value->placement == record.placement;
     };
-    const Record* const other = in_reference(in_microbatch(record.id, target));
     if (other != nullptr && is_same(other)) {
       return true;
     }
@@ -164,47 +169,133 @@ class RecordPlacer {
            std::ranges::all_of(values_of(record, target), is_same);
   }
 
-  void place_samples(const Record& record) {
+  void place_samples(RankFile& file, const Record& record) {
     for (const std::int64_t target : dealt_.targets(record.id.microbatch)) {
-      if (!dealt_.complete().contains(target)) {
-        continue;
-      }
-      auto part = part_of(record, target);
-      if (!part) {
+      if (dealt_.complete().contains(target) && !place_part(file, record, target)) {
         left_out_.insert(in_microbatch(record.id, target));
-      } else if (!part->placement.dims[part->samples->dim].segments.empty()) {
-        kept_.push_back(*std::move(part));
       }
     }
   }
 
-  // Nothing where its samples are not those that data speak of, or the reference has them
-  // otherwise.
-  [[nodiscard]] std::optional<Record> part_of(const Record& record, std::int64_t target) const {
-    Record part = record;
-    part.id.microbatch = target;
-    SampleDim& samples = *part.samples;
-    samples.count = dealt_.count_of(target);
-    const Record* const other = in_reference(part.id);
-    if ((other != nullptr && other->samples != part.samples) ||
-        part.placement.dims[samples.dim].sparse) {
-      return std::nullopt;
-    }
-    DimPlacement& dim = part.placement.dims[samples.dim];
-    std::vector<std::int64_t> indices(static_cast<std::size_t>(dim.local_size), kPadding);
+  // The reference's samples of a micro-batch that a record holds, and the lengths that data have of
+  // them.
+  struct Held {
+    std::set<std::int64_t> samples;
+    std::set<Widths> widths;
+  };
+
+  // Nothing where its samples are not those that data speak of.
+  [[nodiscard]] std::optional<Held> held_of(const Record& record, std::int64_t target) const {
+    Held held;
     for (const auto& [sample, row] : rows_of(record)) {
       const ClaimedSample claimed{record.id.microbatch, record.samples->count, sample};
       if (!dealt_.has(claimed)) {
         return std::nullopt;
       }
       const auto place = dealt_.place_of(claimed);
-      for (std::size_t i = 0; place && place->microbatch == target && i < row.local.size(); ++i) {
-        indices[static_cast<std::size_t>(row.local[i])] =
-            logical_index(samples, place->sample, row.within[i]);
+      if (place && place->microbatch == target) {
+        held.samples.insert(place->sample);
+        const auto& padded = rows_.candidate.at(claimed).padded;
+        const auto found = padded.find(target);
+        if (found != padded.end()) {
+          held.widths.insert(found->second.begin(), found->second.end());
+        }
       }
     }
-    dim = index_map(indices, indices_per_sample(*record.samples, record.placement) * samples.count);
+    return held;
+  }
+
+  // How the record lies on the reference's tensor. Nothing where the two differ in more than the
+  // lengths that data have.
+  [[nodiscard]] std::optional<PaddedTensor> laid_on(const Record& record,
+                                                    const Record& other,
+                                                    const std::set<Widths>& known) const {
+    auto laid = other.samples ? PaddedTensor::of(record.placement,
+                                                 *record.samples,
+                                                 other.placement.logical_shape(),
+                                                 *other.samples,
+                                                 rows_.padded_at)
+                              : std::nullopt;
+    const bool borrows = laid && laid->has_rest();
+    const bool is_sum = record.placement.partial_count > 1 || other.placement.partial_count > 1;
+    const bool is_sparse = std::ranges::any_of(record.placement.dims, &DimPlacement::sparse);
+    if (!laid || is_sparse || !std::ranges::includes(known, laid->widths()) ||
+        (borrows && (is_sum || !other.placement.is_whole() || other.type != record.type))) {
+      return std::nullopt;
+    }
+    return laid;
+  }
+
+  // Returns false where its samples are not those that data speak of, or the reference has them
+  // otherwise.
+  bool place_part(RankFile& file, const Record& record, std::int64_t target) {
+    const auto held = held_of(record, target);
+    if (!held || record.placement.dims[record.samples->dim].sparse) {
+      return false;
+    }
+    const auto found = reference_.find(in_microbatch(record.id, target));
+    const Record* const other = found == reference_.end() ? nullptr : found->second.record;
+    SampleDim samples = *record.samples;
+    samples.count = dealt_.count_of(target);
+    std::optional<PaddedTensor> laid;
+    if (other != nullptr && !held->widths.empty()) {
+      laid = laid_on(record, *other, held->widths);
+      samples.rows = laid ? laid->rows() : samples.rows;
+    }
+    if (other != nullptr &&
+        (other->samples != samples || laid.has_value() == held->widths.empty())) {
+      return false;
+    }
+    if (held->samples.empty()) {
+      return true;
+    }
+    kept_.push_back(part_of(record, target, samples, laid));
+    if (laid) {
+      borrow_rests(file, found->second, laid->rests_of_reference(held->samples));
+    }
+    return true;
+  }
+
+  [[nodiscard]] Record part_of(const Record& record,
+                               std::int64_t target,
+                               const SampleDim& samples,
+                               const std::optional<PaddedTensor>& laid) const {
+    Record part = record;
+    part.id.microbatch = target;
+    part.samples = samples;
+    if (laid) {
+      part.placement.dims = laid->common(record.placement);
+    }
+    DimPlacement& dim = part.placement.dims[samples.dim];
+    std::vector<std::int64_t> indices(static_cast<std::size_t>(dim.local_size), kPadding);
+    for (const auto& [sample, row] : rows_of(record)) {
+      const auto place = dealt_.place_of({record.id.microbatch, record.samples->count, sample});
+      for (std::size_t i = 0; place && place->microbatch == target && i < row.local.size(); ++i) {
+        const std::int64_t within = laid ? laid->common_within(row.within[i]) : row.within[i];
+        if (within != kPadding) {
+          indices[static_cast<std::size_t>(row.local[i])] =
+              logical_index(samples, place->sample, within);
+        }
+      }
+    }
+    const std::int64_t per_sample =
+        laid ? laid->per_sample() : indices_per_sample(*record.samples, record.placement);
+    dim = index_map(indices, per_sample * samples.count);
     return part;
+  }
+
+  // Padding that the rank's samples do not have is what the reference has there. Ranks that share
+  // samples share it.
+  void borrow_rests(RankFile& file, const Shard& other, std::vector<Placement> rests) {
+    const std::uint64_t order = kept_.back().order;
+    for (Placement& rest : rests) {
+      if (borrowed_[other.record->id].insert(to_string(rest)).second) {
+        Record& record = kept_.emplace_back(file.borrow(*other.file, *other.record));
+        record.placement = std::move(rest);
+        record.order = order;
+        record.undeclared = false;
+      }
+    }
   }
 
   // What the micro-batches add to the gradient of one of the reference.
@@ -246,10 +337,11 @@ class RecordPlacer {
   }
 
   const DealtSamples& dealt_;
-  const std::vector<TensorId>& data_;
-  std::unordered_map<TensorId, const Record*, TensorIdHash> reference_;
+  const DataRows& rows_;
+  std::unordered_map<TensorId, Shard, TensorIdHash> reference_;
   std::vector<Record> kept_;
   std::unordered_map<TensorId, const Record*, TensorIdHash> own_;  // the rank's that are moved
+  std::map<TensorId, std::set<std::string>> borrowed_;  // parts of the reference's tensors
   std::set<TensorId> left_out_;
 };
 
@@ -257,13 +349,21 @@ class RecordPlacer {
 
 std::set<TensorId> place_records(const StepTrace& reference,
                                  const DealtSamples& dealt,
-                                 const std::vector<TensorId>& data,
+                                 const DataRows& rows,
                                  StepTrace& candidate) {
-  RecordPlacer placer(reference, dealt, data);
+  RecordPlacer placer(reference, dealt, rows);
   for (RankFile& file : candidate.ranks) {
     placer.place(file);
   }
-  return placer.left_out();
+  std::set<TensorId> left_out = placer.left_out();
+  for (RankFile& file : candidate.ranks) {  // what a rank lacks is not compared in parts
+    std::vector<Record> records = file.records();
+    std::erase_if(records, [&](const Record& record) {
+      return left_out.contains(record.id) && dealt.complete().contains(record.id.microbatch);
+    });
+    file.set_records(std::move(records));
+  }
+  return left_out;
 }
 
 }  // namespace ttrace

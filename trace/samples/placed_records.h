@@ -19,10 +19,12 @@ namespace ttrace {
 // addends of one gradient, where whole micro-batches make up one of the reference. Values without
 // one stay if they are the same in all of these. All else is left out. Returns the ids, in the
 // reference's micro-batches, of what was. Data of incomplete micro-batches stay where they were, if
-// the reference has such a tensor. `data`: their names, see DataRows.
+// the reference has such a tensor. Where samples have other numbers of positions than in the
+// reference (`rows`), those that both have are placed, and the values of the reference's padding
+// are borrowed, so that they do not differ.
 [[nodiscard]] TTRACE_API std::set<TensorId> place_records(const StepTrace& reference,
                                                           const DealtSamples& dealt,
-                                                          const std::vector<TensorId>& data,
+                                                          const DataRows& rows,
                                                           StepTrace& candidate);
 
 }  // namespace ttrace

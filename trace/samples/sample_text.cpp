@@ -128,6 +128,35 @@ std::vector<std::string> dealing_sentences(const DataRows& rows, const DealtSamp
   return sentences;
 }
 
+std::vector<std::string> padding_sentences(const DataRows& rows, const DealtSamples& dealt) {
+  // By micro-batch and length of the reference: who has how many positions.
+  std::map<std::pair<std::int64_t, std::int64_t>, std::set<std::string>> shorter;
+  for (const auto& [sample, place] : dealt.all()) {
+    const ReadSample& read = rows.candidate.at(sample);
+    const auto found = place ? read.padded.find(place->microbatch) : read.padded.end();
+    if (found == read.padded.end() || !dealt.complete().contains(place->microbatch)) {
+      continue;
+    }
+    const bool is_other =
+        sample.microbatch != place->microbatch || dealt.sources(place->microbatch).size() > 1;
+    for (const Widths& widths : found->second) {
+      shorter[{place->microbatch, widths.reference}].insert(
+          ranks_of_samples({read.ranks.begin(), read.ranks.end()}) +
+          (is_other ? " in micro-batch " + std::to_string(sample.microbatch) : "") + " to " +
+          std::to_string(widths.candidate));
+    }
+  }
+  std::vector<std::string> sentences;
+  for (const auto& [batch, ranks] : shorter) {
+    sentences.push_back("the reference pads the samples of micro-batch " +
+                        std::to_string(batch.first) + " to " + std::to_string(batch.second) +
+                        " positions, the candidate's " +
+                        joined({ranks.begin(), ranks.end()}, ", ") +
+                        "; positions that one of them alone has were not compared");
+  }
+  return sentences;
+}
+
 IncompleteText incomplete_text(std::int64_t microbatch,
                                const DataRows& rows,
                                const DealtSamples& dealt) {

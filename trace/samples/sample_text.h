@@ -22,6 +22,11 @@ namespace ttrace {
 [[nodiscard]] std::vector<std::string> dealing_sentences(const DataRows& rows,
                                                          const DealtSamples& dealt);
 
+// Where the samples of complete micro-batches have other numbers of positions than in the
+// reference, one sentence for each of these.
+[[nodiscard]] std::vector<std::string> padding_sentences(const DataRows& rows,
+                                                         const DealtSamples& dealt);
+
 // What is wrong with an incomplete micro-batch of the reference, and on which ranks.
 struct IncompleteText {
   std::string sentence;
