@@ -1,5 +1,7 @@
 #include "analysis/align/values.h"
 
+#include "trace/file/borrowed.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -117,7 +119,9 @@ std::vector<int> ranks_holding(std::span<const Shard> shards,
                                const std::function<bool(const Rectangle&)>& touches) {
   std::vector<int> ranks;
   for (const Shard& shard : shards) {
-    if (std::ranges::any_of(rectangles(shard.record->placement), touches)) {
+    const bool is_new = ranks.empty() || ranks.back() != shard.rank;
+    if (is_new && !is_borrowed(*shard.record) &&
+        std::ranges::any_of(rectangles(shard.record->placement), touches)) {
       ranks.push_back(shard.rank);
     }
   }

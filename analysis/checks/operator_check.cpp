@@ -7,6 +7,7 @@
 #include "analysis/checks/values_check.h"
 #include "trace/base/kind.h"
 #include "trace/base/precision.h"
+#include "trace/samples/borrowed_values.h"
 #include "trace/sums/slices.h"
 #include "trace/sums/squared.h"
 #include "trace/sums/statistics.h"
@@ -259,6 +260,8 @@ std::optional<OperatorCheck::Sides> OperatorCheck::sides_of(const Match& match,
     return std::nullopt;
   }
   Sides sides{merge(wide), merge(native), {}, {}};
+  set_borrowed(match.candidate, candidate, sides.expected);
+  set_borrowed(match.candidate, candidate, sides.twin);
   const auto own = statistics_where_alike(sides.expected, sides.twin);
   const auto error = statistics_where_alike(sides.expected, candidate);
   if (!own || !error) {

@@ -65,3 +65,10 @@ def test_an_error_beside_padding_is_found(check, wrong, first):
     outcome = check(python(PROGRAM), torchrun(2, f"{PROGRAM} --wrong {wrong}"))
     assert outcome.code == 1, outcome.summary()
     assert outcome.first.startswith(first), outcome.summary()
+
+
+def test_padding_blames_no_operator_for_an_earlier_error(check):
+    """Attention carries the error to padding as well, of which the candidate has no value."""
+    outcome = check(python(PROGRAM), torchrun(2, f"{PROGRAM} --wrong scaled"))
+    wrong = [entry["id"] for entry in outcome.report["diagnoses"]]
+    assert wrong == ["s0/m0/output/scaled/0", "s0/m0/grad_output/embedding/0"], outcome.summary()

@@ -1,6 +1,7 @@
 #include "trace/file/rank_file.h"
 
 #include "trace/base/durable_file.h"
+#include "trace/file/borrowed.h"
 #include "trace/file/file_digests.h"
 #include "trace/file/hdf5_format.h"
 #include "trace/file/hdf5_input.h"
@@ -352,7 +353,7 @@ std::span<const std::byte> RankFile::bytes(const Record& record) const {
 Record RankFile::borrow(const RankFile& lender, Record record) {
   if (record.bytes > 0) {
     const Extent extent = lender.impl_->datasets.at(record.dataset);
-    record.dataset = lender.path() + ":" + record.dataset;
+    record.dataset = std::string(kBorrowed) + lender.path() + record.dataset;
     impl_->borrowed.try_emplace(record.dataset, lender.impl_->mapping, extent);
   }
   return record;

@@ -301,6 +301,27 @@ class Reader {
         rows_.are_ranks_apart || (read.equal && common(*read.equal, found).empty());
   }
 
+  // How many positions of a padded sample are no padding.
+  [[nodiscard]] std::int64_t length_of(const TensorId& name,
+                                       const Record& record,
+                                       const Equal& equal) const {
+    const ReferenceTensor& tensor = tensors_.at(name).at(equal.place.microbatch);
+    const auto like = PaddedTensor::of(
+        record.placement, *record.samples, tensor.whole.shape, tensor.samples, rows_.padded_at);
+    const auto holds_all = [&](std::int64_t length) {
+      const Like shorter{like->shortened({{equal.widths, length}}), {}};
+      const auto rest = rest_of(shorter, tensor, equal.place.sample);
+      return rest && (rest->empty() || *rest == equal.rest);
+    };
+    std::int64_t below = -1;
+    std::int64_t length = std::min(equal.widths.candidate, equal.widths.reference);
+    while (length - below > 1) {
+      const std::int64_t middle = below + (length - below) / 2;
+      (holds_all(middle) ? length : below) = middle;
+    }
+    return length;
+  }
+
   void look_up(const RankFile& file,
                const Record& record,
                const TensorId& name,
@@ -420,7 +441,8 @@ class Reader {
     for (const Equal& equal : hit.equal) {
       found.push_back(equal.place);
       if (equal.widths != Widths()) {
-        read.padded[equal.place.microbatch].insert(equal.widths);
+        std::int64_t& length = read.padded[equal.place.microbatch][equal.widths];
+        length = std::max(length, length_of(name, *hit.record, equal));
       }
     }
     if (hit.record->undeclared && name == rows_.names.front()) {

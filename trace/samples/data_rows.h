@@ -48,9 +48,9 @@ struct ReadSample {
   std::set<int> ranks;
   // Samples of the reference that hold the same, ascending. Nothing: no sample holds it.
   std::optional<std::vector<SamplePlace>> equal;
-  // How many positions it has in the data of both, where these are not as many, by micro-batch of
-  // the reference.
-  std::map<std::int64_t, std::set<Widths>> padded = {};
+  // How many positions it has in the data of both, where these are not as many, and how many of
+  // them are no padding, by micro-batch of the reference.
+  std::map<std::int64_t, Lengths> padded = {};
   // Its integers or masks are none of the reference's, although the reference has such tensors.
   bool is_foreign = false;
 };

@@ -6,8 +6,12 @@
 namespace ttrace {
 namespace {
 
+IndexSet non_empty(const Interval& interval) {
+  return interval.begin < interval.end ? IndexSet{interval} : IndexSet{};
+}
+
 IndexSet without(std::int64_t size, const Interval& shared) {
-  return difference({{0, size}}, normalised({shared}));
+  return shared.begin < shared.end ? difference({{0, size}}, {shared}) : IndexSet{{0, size}};
 }
 
 bool contains(const IndexSet& set, std::int64_t index) {
@@ -61,7 +65,7 @@ std::optional<PaddedTensor> PaddedTensor::of(const Placement& placement,
     const Widths sizes{placement.dims[dim].logical_size, shape[dim]};
     if (dim != samples.dim) {
       if (sizes.candidate != sizes.reference) {
-        result.axes_.push_back({false, dim, 1, sizes});
+        result.axes_.push_back({false, dim, 1, sizes, sizes.reference});
       }
       continue;
     }
@@ -71,9 +75,9 @@ std::optional<PaddedTensor> PaddedTensor::of(const Placement& placement,
       continue;
     }
     if (samples.rows == of_reference.rows) {
-      result.axes_.push_back({true, dim, samples.rows, blocks});
+      result.axes_.push_back({true, dim, samples.rows, blocks, blocks.reference});
     } else if (blocks.candidate == blocks.reference) {
-      result.axes_.push_back({true, dim, 1, {samples.rows, of_reference.rows}});
+      result.axes_.push_back({true, dim, 1, {samples.rows, of_reference.rows}, of_reference.rows});
     } else {
       return std::nullopt;
     }
@@ -102,9 +106,20 @@ std::int64_t PaddedTensor::shift(const Axis& axis) const {
 }
 
 Interval PaddedTensor::shared(const Axis& axis) const {
-  const std::int64_t by = shift(axis);
-  return {std::max<std::int64_t>(0, by),
-          std::min(axis.widths.reference, axis.widths.candidate + by)};
+  const std::int64_t both = std::min(axis.widths.candidate, axis.widths.reference);
+  const std::int64_t length = std::min(both, axis.length);
+  return padded_ == PaddedAt::kEnd
+             ? Interval{0, length}
+             : Interval{axis.widths.reference - length, axis.widths.reference};
+}
+
+PaddedTensor PaddedTensor::shortened(const Lengths& lengths) const {
+  PaddedTensor result = *this;
+  for (Axis& axis : result.axes_) {
+    const auto found = lengths.find(axis.widths);
+    axis.length = found == lengths.end() ? axis.length : found->second;
+  }
+  return result;
 }
 
 IndexSet PaddedTensor::rest_of_reference(const Axis& axis) const {
@@ -172,7 +187,7 @@ std::vector<Placement> PaddedTensor::rests_of_reference(
     const Axis* of_samples = nullptr;
     for (std::size_t i = 0; i <= rest; ++i) {
       const Axis& axis = axes_[i];
-      const IndexSet kept = i == rest ? rest_of_reference(axis) : normalised({shared(axis)});
+      const IndexSet kept = i == rest ? rest_of_reference(axis) : non_empty(shared(axis));
       if (axis.is_of_samples) {
         of_samples = &axis;
         positions = kept;

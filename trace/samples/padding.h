@@ -17,6 +17,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -34,6 +35,9 @@ struct Widths {
   auto operator<=>(const Widths&) const = default;
 };
 
+// Of one sample: how many positions are no padding, by those that it has with padding.
+using Lengths = std::map<Widths, std::int64_t>;
+
 // A candidate's tensor that lies on one of the reference with as many samples or others, and with
 // other positions in each.
 class TTRACE_API PaddedTensor {
@@ -50,6 +54,8 @@ class TTRACE_API PaddedTensor {
   [[nodiscard]] std::set<Widths> widths() const;
   // How many dimensions differ in length, that of samples included.
   [[nodiscard]] std::size_t axes() const { return axes_.size(); }
+  // The same for samples of these lengths: only what is no padding is what both have.
+  [[nodiscard]] PaddedTensor shortened(const Lengths& lengths) const;
   // Of the reference's tensor: consecutive indices of a sample, and all its indices.
   [[nodiscard]] std::int64_t rows() const { return of_reference_.rows; }
   [[nodiscard]] std::int64_t per_sample() const { return shape_[own_.dim] / of_reference_.count; }
@@ -77,6 +83,7 @@ class TTRACE_API PaddedTensor {
     std::size_t dim = 0;
     std::int64_t inner = 1;  // consecutive indices of one position
     Widths widths;
+    std::int64_t length = 0;  // positions that are no padding, as far as somebody said
   };
 
   [[nodiscard]] std::int64_t shift(const Axis& axis) const;

@@ -31,6 +31,11 @@ class RecordPlacer {
  public:
   RecordPlacer(const StepTrace& reference, const DealtSamples& dealt, const DataRows& rows)
       : dealt_(dealt), rows_(rows) {
+    for (const auto& [sample, read] : rows.candidate) {
+      if (!read.padded.empty()) {
+        padded_.insert(sample.microbatch);
+      }
+    }
     for (const RankFile& file : reference.ranks) {
       for (const Record& record : file.records()) {
         reference_.try_emplace(record.id, shard_of(file, record));
@@ -97,12 +102,16 @@ class RecordPlacer {
     }
   }
 
-  void keep_data(const Record& record) {
-    TensorId name = in_microbatch(record.id, kNoMicrobatch);
+  [[nodiscard]] bool is_data(const TensorId& id) const {
+    TensorId name = in_microbatch(id, kNoMicrobatch);
     name.step = 0;
+    return std::ranges::find(rows_.names, name) != rows_.names.end();
+  }
+
+  void keep_data(const Record& record) {
     const Record* const other = in_reference(record.id);
     if (dealt_.incomplete().contains(record.id.microbatch) && other != nullptr &&
-        std::ranges::find(rows_.names, name) != rows_.names.end() &&
+        is_data(record.id) &&
         other->placement.logical_shape() == record.placement.logical_shape()) {
       kept_.push_back(record);
     }
@@ -144,7 +153,8 @@ class RecordPlacer {
       return true;
     }
     const Record* const other = in_reference(in_microbatch(record.id, target));
-    if (other != nullptr && other->placement.logical_shape() != record.placement.logical_shape()) {
+    if (other != nullptr && padded_.contains(record.id.microbatch) &&
+        other->placement.logical_shape() != record.placement.logical_shape()) {
       return false;  // it has positions
     }
     const bool is_alone = dealt_.sources(target).size() == 1;
@@ -177,12 +187,9 @@ class RecordPlacer {
     }
   }
 
-  // The reference's samples of a micro-batch that a record holds, and the lengths that data have of
-  // them.
-  struct Held {
-    std::set<std::int64_t> samples;
-    std::set<Widths> widths;
-  };
+  // The reference's samples of a micro-batch that a record holds, by the lengths that data have of
+  // them; all in one group where these are as in the reference.
+  using Held = std::map<Lengths, std::set<std::int64_t>>;
 
   // Nothing where its samples are not those that data speak of.
   [[nodiscard]] std::optional<Held> held_of(const Record& record, std::int64_t target) const {
@@ -194,15 +201,39 @@ class RecordPlacer {
       }
       const auto place = dealt_.place_of(claimed);
       if (place && place->microbatch == target) {
-        held.samples.insert(place->sample);
         const auto& padded = rows_.candidate.at(claimed).padded;
         const auto found = padded.find(target);
-        if (found != padded.end()) {
-          held.widths.insert(found->second.begin(), found->second.end());
-        }
+        held[found == padded.end() ? Lengths() : found->second].insert(place->sample);
       }
     }
     return held;
+  }
+
+  static std::set<Widths> widths_of(const Held& held) {
+    std::set<Widths> all;
+    for (const auto& [lengths, samples] : held) {
+      for (const auto& [widths, length] : lengths) {
+        all.insert(widths);
+      }
+    }
+    return all;
+  }
+
+  // Whether what the record lacks of the reference's tensor can be part of it.
+  static bool can_borrow(const Record& record, const Record& other) {
+    return record.placement.partial_count == 1 && other.placement.is_whole() &&
+           other.type == record.type;
+  }
+
+  // Whether as many samples as positions make it unclear which of the two a dimension holds that
+  // was taken for samples by its size: a table of positions x positions may be what has this shape.
+  [[nodiscard]] bool may_hold_positions(const Record& record,
+                                        const Record& other,
+                                        const std::set<Widths>& known) const {
+    const std::size_t dim = record.samples->dim;
+    return record.undeclared && !is_data(record.id) && dim < other.placement.dims.size() &&
+           known.contains(
+               {record.placement.dims[dim].local_size, other.placement.dims[dim].logical_size});
   }
 
   // How the record lies on the reference's tensor. Nothing where the two differ in more than the
@@ -216,14 +247,11 @@ class RecordPlacer {
                                                  *other.samples,
                                                  rows_.padded_at)
                               : std::nullopt;
-    const bool borrows = laid && laid->has_rest();
-    const bool is_sum = record.placement.partial_count > 1 || other.placement.partial_count > 1;
     const bool is_sparse = std::ranges::any_of(record.placement.dims, &DimPlacement::sparse);
-    if (!laid || is_sparse || !std::ranges::includes(known, laid->widths()) ||
-        (borrows && (is_sum || !other.placement.is_whole() || other.type != record.type))) {
-      return std::nullopt;
-    }
-    return laid;
+    const bool is_known = laid && std::ranges::includes(known, laid->widths()) &&
+                          (!laid->has_rest() || can_borrow(record, other));
+    return is_known && !is_sparse && !may_hold_positions(record, other, known) ? laid
+                                                                               : std::nullopt;
   }
 
   // Returns false where its samples are not those that data speak of, or the reference has them
@@ -235,31 +263,36 @@ class RecordPlacer {
     }
     const auto found = reference_.find(in_microbatch(record.id, target));
     const Record* const other = found == reference_.end() ? nullptr : found->second.record;
+    const std::set<Widths> widths = widths_of(*held);
     SampleDim samples = *record.samples;
     samples.count = dealt_.count_of(target);
     std::optional<PaddedTensor> laid;
-    if (other != nullptr && !held->widths.empty()) {
-      laid = laid_on(record, *other, held->widths);
+    if (other != nullptr && !widths.empty()) {
+      laid = laid_on(record, *other, widths);
       samples.rows = laid ? laid->rows() : samples.rows;
     }
-    if (other != nullptr &&
-        (other->samples != samples || laid.has_value() == held->widths.empty())) {
+    if (other != nullptr && (other->samples != samples || laid.has_value() == widths.empty())) {
       return false;
     }
-    if (held->samples.empty()) {
-      return true;
-    }
-    kept_.push_back(part_of(record, target, samples, laid));
-    if (laid) {
-      borrow_rests(file, found->second, laid->rests_of_reference(held->samples));
+    for (const auto& [lengths, group] : *held) {
+      std::optional<PaddedTensor> cut = laid;
+      if (laid && can_borrow(record, *other)) {
+        cut = laid->shortened(lengths);
+      }
+      kept_.push_back(part_of(record, target, samples, cut, group));
+      if (cut) {
+        borrow_rests(file, found->second, cut->rests_of_reference(group));
+      }
     }
     return true;
   }
 
+  // Of these samples of the reference.
   [[nodiscard]] Record part_of(const Record& record,
                                std::int64_t target,
                                const SampleDim& samples,
-                               const std::optional<PaddedTensor>& laid) const {
+                               const std::optional<PaddedTensor>& laid,
+                               const std::set<std::int64_t>& group) const {
     Record part = record;
     part.id.microbatch = target;
     part.samples = samples;
@@ -270,7 +303,8 @@ class RecordPlacer {
     std::vector<std::int64_t> indices(static_cast<std::size_t>(dim.local_size), kPadding);
     for (const auto& [sample, row] : rows_of(record)) {
       const auto place = dealt_.place_of({record.id.microbatch, record.samples->count, sample});
-      for (std::size_t i = 0; place && place->microbatch == target && i < row.local.size(); ++i) {
+      const bool is_held = place && place->microbatch == target && group.contains(place->sample);
+      for (std::size_t i = 0; is_held && i < row.local.size(); ++i) {
         const std::int64_t within = laid ? laid->common_within(row.within[i]) : row.within[i];
         if (within != kPadding) {
           indices[static_cast<std::size_t>(row.local[i])] =
@@ -338,6 +372,8 @@ class RecordPlacer {
 
   const DealtSamples& dealt_;
   const DataRows& rows_;
+  std::set<std::int64_t>
+      padded_;  // micro-batches of the candidate in which samples have other lengths
   std::unordered_map<TensorId, Shard, TensorIdHash> reference_;
   std::vector<Record> kept_;
   std::unordered_map<TensorId, const Record*, TensorIdHash> own_;  // the rank's that are moved

@@ -139,7 +139,7 @@ std::vector<std::string> padding_sentences(const DataRows& rows, const DealtSamp
     }
     const bool is_other =
         sample.microbatch != place->microbatch || dealt.sources(place->microbatch).size() > 1;
-    for (const Widths& widths : found->second) {
+    for (const auto& [widths, length] : found->second) {
       shorter[{place->microbatch, widths.reference}].insert(
           ranks_of_samples({read.ranks.begin(), read.ranks.end()}) +
           (is_other ? " in micro-batch " + std::to_string(sample.microbatch) : "") + " to " +
@@ -151,8 +151,7 @@ std::vector<std::string> padding_sentences(const DataRows& rows, const DealtSamp
     sentences.push_back("the reference pads the samples of micro-batch " +
                         std::to_string(batch.first) + " to " + std::to_string(batch.second) +
                         " positions, the candidate's " +
-                        joined({ranks.begin(), ranks.end()}, ", ") +
-                        "; positions that one of them alone has were not compared");
+                        joined({ranks.begin(), ranks.end()}, ", ") + "; padding was not compared");
   }
   return sentences;
 }

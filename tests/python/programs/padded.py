@@ -43,12 +43,13 @@ class Model(nn.Module):
         self.embedding = nn.Embedding(WORDS, 16, padding_idx=PAD)
         self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
         self.scaled = Scaled()
+        self.norm = nn.LayerNorm(16)
         self.head = nn.Linear(16, WORDS)
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
         del labels
-        x = self.layer(self.embedding(ids), src_key_padding_mask=mask == 0)
-        return self.head(self.scaled(x.flatten(0, 1) if ARGS.flat else x)).view(*ids.shape, WORDS)
+        x = self.layer(self.scaled(self.embedding(ids)), src_key_padding_mask=mask == 0)
+        return self.head(self.norm(x.flatten(0, 1) if ARGS.flat else x)).view(*ids.shape, WORDS)
 
 
 def padded(samples: list[torch.Tensor], value: int) -> torch.Tensor:

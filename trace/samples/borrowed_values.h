@@ -1,0 +1,23 @@
+// Elements of a candidate's tensor that are the reference's, because only that one has padding
+// there.
+//
+// Thread-safety: a free function without shared state.
+#pragma once
+
+#include "trace/merge/merge.h"
+#include "trace/merge/shard.h"
+
+#include <ttrace/export.h>
+
+#include <span>
+
+namespace ttrace {
+
+// Gives `target` the values that `whole`, the merged `shards`, borrows from the reference: no
+// operator of the candidate computed them, so that they say nothing of one. Changes nothing where
+// the shapes differ.
+TTRACE_API void set_borrowed(std::span<const Shard> shards,
+                             const MergeResult& whole,
+                             MergeResult& target);
+
+}  // namespace ttrace
