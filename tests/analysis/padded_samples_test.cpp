@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -98,6 +99,8 @@ void add(TraceBuilder& trace, const Hand& hand, double noise = 0.0) {
   flat.shape = {rows * width};
   flat.placement.dims = {index_map(flat_places, hand.count * width)};
   flat.samples = SampleDim{0, hand.count, width};
+  hidden.undeclared = true;
+  flat.undeclared = true;
   trace.add(hand.rank, tokens).add(hand.rank, hidden).add(hand.rank, flat);
 }
 
@@ -237,6 +240,19 @@ TEST_F(PaddedSamples, SamplesThatLackTokensAreUnknown) {
   const SampleAlignment alignment = align_samples(left, right);
   ASSERT_THAT(alignment.findings, SizeIs(1));
   EXPECT_THAT(alignment.findings.front().sentence, HasSubstr("samples 1, 2 are read by no rank"));
+}
+
+// A forced pass keeps the candidate alone.
+TEST_F(PaddedSamples, BorrowedValuesOutliveTheReference) {
+  std::optional<Trace> left = reference();
+  TraceBuilder builder = candidate(2);
+  add(builder, {0, 0, {0, 2, 4}, 0, 6, 5});
+  add(builder, {1, 0, {1, 3, 5}, 3, 6, 6});
+  Trace right = builder.write();
+  EXPECT_THAT(align_samples(*left, right).findings, IsEmpty());
+  const std::vector<double> expected = merged(*left, id_of(0, kHidden));
+  left.reset();
+  EXPECT_EQ(merged(right, id_of(0, kHidden)), expected);
 }
 
 // Positions that a program divides by code of its own, of which nobody said where they lie.

@@ -43,6 +43,15 @@ class RecordPlacer {
     }
   }
 
+  // Which tensors have samples in some micro-batch of a rank, whose sizes say so.
+  void find_clear(const RankFile& file) {
+    for (const Record& record : file.records()) {
+      if (record.samples && is_moved(record.id) && !is_unclear(record)) {
+        clear_.insert(in_microbatch(record.id, kNoMicrobatch));
+      }
+    }
+  }
+
   void place(RankFile& file) {
     kept_.clear();
     own_.clear();
@@ -227,13 +236,22 @@ class RecordPlacer {
 
   // Whether as many samples as positions make it unclear which of the two a dimension holds that
   // was taken for samples by its size: a table of positions x positions may be what has this shape.
-  [[nodiscard]] bool may_hold_positions(const Record& record,
-                                        const Record& other,
-                                        const std::set<Widths>& known) const {
-    const std::size_t dim = record.samples->dim;
-    return record.undeclared && !is_data(record.id) && dim < other.placement.dims.size() &&
-           known.contains(
-               {record.placement.dims[dim].local_size, other.placement.dims[dim].logical_size});
+  [[nodiscard]] bool is_unclear(const Record& record) const {
+    const std::int64_t size = record.placement.dims[record.samples->dim].local_size;
+    for (const auto& [sample, row] : rows_of(record)) {
+      const auto read = rows_.candidate.find({record.id.microbatch, record.samples->count, sample});
+      if (read == rows_.candidate.end()) {
+        continue;
+      }
+      for (const auto& [target, lengths] : read->second.padded) {
+        for (const auto& [widths, length] : lengths) {
+          if (widths.candidate == size) {
+            return record.undeclared && !is_data(record.id);
+          }
+        }
+      }
+    }
+    return false;
   }
 
   // How the record lies on the reference's tensor. Nothing where the two differ in more than the
@@ -250,8 +268,8 @@ class RecordPlacer {
     const bool is_sparse = std::ranges::any_of(record.placement.dims, &DimPlacement::sparse);
     const bool is_known = laid && std::ranges::includes(known, laid->widths()) &&
                           (!laid->has_rest() || can_borrow(record, other));
-    return is_known && !is_sparse && !may_hold_positions(record, other, known) ? laid
-                                                                               : std::nullopt;
+    const bool is_unclear = !clear_.contains(in_microbatch(record.id, kNoMicrobatch));
+    return is_known && !is_sparse && !is_unclear ? laid : std::nullopt;
   }
 
   // Returns false where its samples are not those that data speak of, or the reference has them
@@ -378,6 +396,7 @@ class RecordPlacer {
   std::vector<Record> kept_;
   std::unordered_map<TensorId, const Record*, TensorIdHash> own_;  // the rank's that are moved
   std::map<TensorId, std::set<std::string>> borrowed_;  // parts of the reference's tensors
+  std::set<TensorId> clear_;                            // without micro-batch
   std::set<TensorId> left_out_;
 };
 
@@ -388,6 +407,9 @@ std::set<TensorId> place_records(const StepTrace& reference,
                                  const DataRows& rows,
                                  StepTrace& candidate) {
   RecordPlacer placer(reference, dealt, rows);
+  for (const RankFile& file : candidate.ranks) {
+    placer.find_clear(file);
+  }
   for (RankFile& file : candidate.ranks) {
     placer.place(file);
   }
