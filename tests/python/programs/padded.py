@@ -73,7 +73,8 @@ if RANKS > 1:
     model = nn.parallel.DistributedDataParallel(model)
 tracer = ttrace.attach(model, optimizer=optimizer)
 mine = samples[RANK::RANKS]
-parts = [mine[i * len(mine) // ARGS.accumulate : (i + 1) * len(mine) // ARGS.accumulate] for i in range(ARGS.accumulate)]
+size = len(mine) // ARGS.accumulate
+parts = [mine[i * size : (i + 1) * size] for i in range(ARGS.accumulate)]
 for step in range(2):
     with tracer.step(step):
         for i, part in enumerate(parts):
