@@ -63,8 +63,8 @@ def attach(
 
     Args:
         model: a module, the list of chunks or pipeline stages of this rank, a pipeline's schedule, or an engine of
-            DeepSpeed. Megatron-core models, DTensor and FSDP2, FSDP1, DDP, torch.distributed.pipelining, modules of
-            Lightning and plain ones are recognised without being named.
+            DeepSpeed. Megatron-core models, DTensor and FSDP2, FSDP1, Megatron-FSDP, DDP, torch.distributed.pipelining,
+            modules of Lightning and plain ones are recognised without being named.
         optimizer: the object that updates the parameters, a list of them, or an object that holds them;
             without it neither main gradients nor updates are traced.
         annotations: a file that says where tensors lie whose placement cannot be derived

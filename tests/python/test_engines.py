@@ -1,6 +1,6 @@
-"""Engines of DeepSpeed and FullyShardedDataParallel: what `attach` refuses, and that tracing changes no bit.
+"""Engines of DeepSpeed, FullyShardedDataParallel and Megatron-FSDP: what `attach` refuses, and that tracing changes no bit.
 
-Layouts and bugs are those of tests/frameworks/zero and tests/frameworks/fsdp1."""
+Layouts and bugs are those of tests/frameworks/zero, tests/frameworks/fsdp1 and tests/frameworks/mfsdp."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import pytest
 from conftest import ROOT, python, run_untraced, torchrun
 
 FRAMEWORKS = ROOT / "tests" / "frameworks"
-ZERO, FSDP1 = FRAMEWORKS / "zero" / "train.py", FRAMEWORKS / "fsdp1" / "train.py"
+ZERO, FSDP1, MFSDP = (FRAMEWORKS / name / "train.py" for name in ("zero", "fsdp1", "mfsdp"))
 DEEPSPEED = ("deepspeed",)  # imported once, for all runs
+MEGATRON_FSDP = ("megatron.core.distributed.fsdp.src.megatron_fsdp",)
 needs_deepspeed = pytest.mark.skipif(
     importlib.util.find_spec("deepspeed") is None, reason="deepspeed cannot be imported; ./dev test installs it"
 )
@@ -87,17 +88,55 @@ def test_what_of_deepspeed_is_not_supported_is_refused_by_name(tmp_path, module,
     assert re.search(f"TypeError: ttrace.attach got {sentence}", result.stderr), result.stderr[-2000:]
 
 
-def test_megatron_fsdp_is_refused_by_name(tmp_path):
-    """The error named an attribute that its wrapper does not have. Its constructor needs a GPU, `attach` only its class."""
-    code = (
-        "import torch, ttrace\n"
-        "from megatron.core.distributed.fsdp.src.megatron_fsdp.megatron_fsdp import MegatronFSDP\n"
-        "model = MegatronFSDP.__new__(MegatronFSDP)\n"
-        "torch.nn.Module.__init__(model)\n"
-        "ttrace.attach(torch.nn.Sequential(model))\n"
-    )
+@pytest.mark.parametrize(
+    ("engine", "loop"),
+    [
+        ("--strategy optim_grads_params --sync after", "--accumulate 2 --clip 0.3"),
+        ("--strategy optim --sync after", ""),
+        ("--strategy optim_grads", "--follow"),
+    ],
+)
+def test_megatron_fsdp_computes_the_same_bits_when_it_is_traced(check, engine, loop):
+    """`attach` refused the model. Rows that a rank does not update are there only once they are gathered again, and what
+    the optimizer updates is copied to what the model computes with after the optimizer's hooks."""
+    candidate = f"{MFSDP} {engine} {loop}"
+    reference = python(f"{MFSDP} {loop}", MEGATRON_FSDP)
+    outcome = check(reference, torchrun(2, candidate, MEGATRON_FSDP), "--no-forced")
+    assert outcome.code == 0, outcome.summary()
+    updated = [name for name in outcome.ids() if name.startswith(("s0/main_grad/", "s0/param_next/"))]
+    assert len(updated) > 21, updated  # each of 21 parameters has one of either
+    expect_equal_bits(outcome.log("candidate"), run_untraced(torchrun(2, candidate, MEGATRON_FSDP)))
+
+
+REFUSED_MEGATRON_FSDP = """
+import sys
+sys.path.insert(0, FOLDER)
+import torch, train, ttrace
+args = train.arguments()
+train.stand_in()
+train.start()
+from megatron.core.transformer.module import MegatronModule
+model = train.Model(tied=False, head_first=False)
+ADDED
+model, optimizer = train.sharded(args, model, torch.optim.AdamW(model.parameters()))
+ttrace.attach(ATTACHED, optimizer=optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("added", "attached", "sentence"),
+    [
+        ("", "torch.nn.Sequential(model)", "within a Sequential; pass the MegatronFSDP that"),
+        ("model.core = MegatronModule(None)", "model", "over a model of Megatron-core, which TTrace cannot follow; wrap"),
+    ],
+)
+def test_what_of_megatron_fsdp_is_not_supported_is_refused_by_name(tmp_path, added, attached, sentence):
+    """The error named an attribute that its wrapper does not have."""
+    code = REFUSED_MEGATRON_FSDP.replace("FOLDER", repr(str(MFSDP.parent)))
+    code = code.replace("ADDED", added).replace("ATTACHED", attached)
     environment = {**os.environ, "TTRACE_PASS": "reference", "TTRACE_DIR": str(tmp_path)}
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=280, check=False, env=environment
-    )
-    assert "TypeError: ttrace.attach got a model in Megatron-FSDP" in result.stderr, result.stderr[-2000:]
+        [sys.executable, "-c", code, "--strategy", "optim_grads"],
+        capture_output=True, text=True, timeout=280, check=False, env=environment,
+    )  # fmt: skip
+    assert re.search(f"TypeError: ttrace.attach got a model in Megatron-FSDP {sentence}", result.stderr), result.stderr

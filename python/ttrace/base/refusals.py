@@ -1,21 +1,12 @@
-"""Models and jobs that cannot be traced, each refused in one sentence with the remedy before anything is traced."""
+"""Jobs that cannot be traced, each refused in one sentence with the remedy before anything is traced."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from .layout import Layout
-
-
-def refuse_untraceable(chunks: Sequence[Any]) -> None:
-    """Raises TypeError for a model of a kind that no program can trace."""
-    for chunk in chunks:
-        if isinstance(chunk, torch.nn.Module):
-            _refuse_megatron_fsdp(chunk)
 
 
 def refuse_part_of_a_job(layout: Layout) -> None:
@@ -30,12 +21,3 @@ def refuse_part_of_a_job(layout: Layout) -> None:
         "would trace itself as the whole run; call torch.distributed.init_process_group before ttrace.attach, or "
         "start one process"
     )
-
-
-def _refuse_megatron_fsdp(chunk: torch.nn.Module) -> None:
-    if any(type(module).__name__ == "MegatronFSDP" for module in chunk.modules()):
-        raise TypeError(
-            "ttrace.attach got a model in Megatron-FSDP, which keeps parameters and gradients in buffers of its own "
-            "that TTrace does not read; wrap it with torch.distributed.fsdp.fully_shard (FSDP2), or use "
-            "Megatron-core's DistributedDataParallel with a distributed optimizer"
-        )

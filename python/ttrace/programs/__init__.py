@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from ..base.program import Program
-from ..base.refusals import refuse_untraceable
-from . import deepspeed, deepspeed_pipeline, dtensor, fsdp1, megatron, pipelining, plain
+from . import deepspeed, deepspeed_pipeline, dtensor, fsdp1, megatron, megatron_fsdp, pipelining, plain
 
 
 def program_of(
@@ -22,11 +21,10 @@ def program_of(
     if isinstance(model, Program):
         return model
     chunks = list(model) if isinstance(model, Sequence) else [_as_container(model)]
-    refuse_untraceable(chunks)
-    for chunks_or_container in (chunks, [_as_container(chunks)]):
+    for models in (chunks, [_as_container(chunks)]):
         for kind, make in _KINDS:
-            if chunks and kind.recognises(chunks_or_container):
-                return make(chunks_or_container, optimizer, describe, **options)
+            if chunks and kind.recognises(models):
+                return make(models, optimizer, describe, **options)
     raise TypeError(
         f"ttrace.attach got a {type(model).__name__}; pass a torch.nn.Module, several in a list or a "
         "dictionary, the list of chunks of a Megatron-core model, or a schedule or stages of torch.distributed.pipelining"
@@ -47,9 +45,9 @@ def _of_stages(chunks: Sequence[Any], optimizer: Any, describe: Mapping[str, Any
     programs = []
     for stage in pipelining.stages_of(chunks):
         module = [stage.submod]
-        if fsdp1.recognises(module):
+        if fsdp1.recognises(module) or megatron_fsdp.recognises(module):
             raise TypeError(
-                "ttrace.attach got a pipeline stage in FullyShardedDataParallel (FSDP1); wrap it with "
+                "ttrace.attach got a pipeline stage in FullyShardedDataParallel (FSDP1) or Megatron-FSDP; wrap it with "
                 "torch.distributed.fsdp.fully_shard (FSDP2) to trace it"
             )
         make = next(make for kind, make in _OF_MODULES if kind.recognises(module))
@@ -60,6 +58,7 @@ def _of_stages(chunks: Sequence[Any], optimizer: Any, describe: Mapping[str, Any
 # Order matters: an engine of DeepSpeed and a module of DTensor are plain modules, too.
 _OF_MODULES = ((dtensor, dtensor.make), (plain, plain.make))
 _KINDS = (
+    (megatron_fsdp, megatron_fsdp.make),
     (deepspeed, deepspeed_pipeline.make),
     (megatron, megatron.make),
     (pipelining, _of_stages),

@@ -80,10 +80,14 @@ class DividedProgram(PlainProgram):
         """`divided` says where things are."""
         self._where = divided
         self._parameters = [
-            self._parameter(canonical(name), parameter) for name, parameter in self.model.named_parameters()
+            self._parameter(canonical(name), parameter) for name, parameter in self.named_parameters()
         ]
         self._copied = [entry for entry in self._parameters if entry.tensor is not entry.object]
         self._gather()
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Those that forward and backward read."""
+        return self.model.named_parameters()
 
     def description(self) -> Description:
         description = super().description()

@@ -185,7 +185,7 @@ class PlainProgram(Program):
     def _within_experts(self) -> tuple[str, ...]:
         """How paths within experts begin. Where ranks have different samples, they choose other rows for each
         expert, and nothing says which rows of the reference's these are: they are not compared."""
-        modules = list(traced_modules(self._called)) if self.sample_axes() else []
+        modules = list(self.traced_modules()) if self.sample_axes() else []
         experts = {id(found) for _, found, _ in expert_blocks([module for _, module in modules])}
         return tuple(f"{path}." for path, module in modules if id(module) in experts)
 
@@ -213,8 +213,12 @@ class PlainProgram(Program):
             return _guess(parameter.dim(), {}, with_addends)
         return Dims(dims_text(parameter.dim(), cut), dims_text(parameter.dim(), with_addends))
 
+    def traced_modules(self) -> Iterator[tuple[str, torch.nn.Module]]:
+        """Canonical paths and modules, with an empty path for what stands for the whole model."""
+        return traced_modules(self._called)
+
     def sites(self) -> list[Site]:
-        modules = list(traced_modules(self._called))
+        modules = list(self.traced_modules())
         root = ROOT if all(path != ROOT for path, _ in modules) else f"whole_{ROOT}"  # a child has that name
         hidden = self._within_experts()
         return [Site(path or root, module) for path, module in modules if not path.startswith(hidden)]
@@ -229,9 +233,7 @@ class PlainProgram(Program):
                 return dims
         return self._shared_batch(tensor)
 
-    def _tensor_parallel(
-        self, module: torch.nn.Module, role: str, slot: int, tensor: torch.Tensor
-    ) -> Dims | None:
+    def _tensor_parallel(self, module: torch.nn.Module, role: str, slot: int, tensor: torch.Tensor) -> Dims | None:
         shape = tuple(tensor.shape)
         if not is_parallel_layer(module):
             return self._latest.get(shape)
