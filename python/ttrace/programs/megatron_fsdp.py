@@ -55,7 +55,6 @@ def _unsupported(wrapper: Any) -> str:
     refused = {
         "over a model of Megatron-core": any(_is_of_core(module) for module in wrapper.module.modules()),
         "with tensor parallelism": tensor_parallel or any(isinstance(p, DTensor) for p in wrapper.raw_param.values()),
-        "with outer_dp_sharding_strategy": any(group.hsdp_wbuf is not None for group in groups),
         "with expert parallelism": any(group.is_expert_param for group in groups),
         "with parameters in FP8": any(not p.is_floating_point() for group in groups for p in _stored(group)),
     }
@@ -102,11 +101,16 @@ class _Buckets(Divided):
         try:
             yield
             for parameter, _ in kept if changes else ():
-                buffer, number = self._place(parameter)
-                buffer.set_item(number, parameter.data)
+                self._divide(parameter)
         finally:
             for parameter, data in kept:
                 parameter.data = data
+
+    def _divide(self, parameter: Any) -> None:
+        group = self._group_of[id(parameter)]
+        for buffer in (group.model_weight_buffer, group.hsdp_wbuf):  # the latter has what the inner group divides
+            if buffer is not None:
+                buffer.set_item(buffer.param_idx[parameter], parameter.data)
 
     def refresh_masters(self) -> None:
         for group in self._groups:
@@ -145,13 +149,20 @@ def _gather(buffer: Any) -> None:
     """Makes the parameters of a buffer whole."""
     if buffer is None:
         return
-    shard = buffer.get_shard_from_local_buffer()
-    bucket = torch.empty(buffer.bucket_index.size, dtype=shard.dtype, device=shard.device)
-    torch.distributed.all_gather_into_tensor(bucket, shard, group=buffer.data_parallel_group)
+    shards = _of_all_ranks(buffer.get_shard_from_local_buffer(), buffer.data_parallel_group)
+    order = _of_all_ranks(torch.tensor([buffer.dp_rank], device=shards.device), buffer.data_parallel_group)
+    bucket = shards[order.flatten().argsort()].flatten()  # replicas that divide once more are not in the order of ranks
     for number, parameter in enumerate(buffer.params):
         item = buffer.item_index_map[number]
         first = item.global_data_index - buffer.bucket_index.global_data_index
         parameter.data = bucket[first : first + item.size].view(parameter.shape)
+
+
+def _of_all_ranks(tensor: torch.Tensor, group: Any) -> torch.Tensor:
+    """One row for each rank."""
+    rows = tensor.new_empty(group.size() * tensor.numel())
+    torch.distributed.all_gather_into_tensor(rows, tensor, group=group)
+    return rows.view(group.size(), tensor.numel())
 
 
 class _Steps(GradientsOfStep):

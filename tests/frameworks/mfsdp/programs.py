@@ -23,6 +23,7 @@ OPTIMIZER = _layouts("optim", "--strategy optim --sync after")
 GRADIENTS = _layouts("optim grads", "--strategy optim_grads")
 PARAMETERS = _layouts("optim grads params", "--strategy optim_grads_params", quick=True)
 HYBRID = _layouts("hybrid", "--strategy optim_grads_params --outer 2", ranks=4)
+SHARDED = _layouts("hybrid sharded", "--strategy optim_grads_params --outer 2 --outer-strategy optim", ranks=4)
 NO_MASTERS = Layout("no masters", 2, "--strategy optim_grads_params --no-masters")
 LATE = _layouts("late", "--strategy optim_grads_params --sync after")
 LAST = _layouts("hybrid last", "--strategy optim_grads_params --outer 2 --sync last", ranks=4)
@@ -31,7 +32,7 @@ PROGRAMS = (
     Program(
         "language model",
         TRAIN,
-        (*NO_SHARD, *OPTIMIZER, *GRADIENTS, *PARAMETERS, *HYBRID, NO_MASTERS),
+        (*NO_SHARD, *OPTIMIZER, *GRADIENTS, *PARAMETERS, *HYBRID, *SHARDED, NO_MASTERS),
         needs=("megatron.core",),
         imports=PACKAGE,
     ),

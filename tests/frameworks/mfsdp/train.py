@@ -54,6 +54,7 @@ def arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--strategy", default="", choices=["", "no_shard", "optim", "optim_grads", "optim_grads_params"])
     add("--outer", type=int, default=1, help="groups of ranks that are replicas of each other")
+    add("--outer-strategy", default="no_shard", choices=["no_shard", "optim"], help="of these groups")
     add("--accumulate", type=int, default=1, help="micro-batches of a step")
     add("--sync", default="each", choices=["each", "last", "after"], help="when gradients are final: after each "
         "micro-batch, which is the default of Megatron-FSDP; in the last one's backward; after the last backward")
@@ -83,6 +84,7 @@ def sharded(args: argparse.Namespace, model: nn.Module, optimizer: torch.optim.O
         tp_dim="tp",
         fsdp_unit_modules=[Block],
         zero_dp_strategy=args.strategy,
+        outer_dp_sharding_strategy=args.outer_strategy,
         device=torch.device("cpu"),
         preserve_fp32_weights=not args.no_masters,
         grad_reduce_in_fp32=True,
@@ -106,7 +108,8 @@ def clip(args: argparse.Namespace, parameters: list[nn.Parameter]) -> None:
     total = nn.utils.get_total_norm(own).square()
     if args.strategy not in ("", "no_shard"):
         dist.all_reduce(total)
-        total /= args.outer  # every replica has them
+        if args.outer_strategy == "no_shard":
+            total /= args.outer  # every replica has them
     for gradient in own:
         gradient.mul_(min(1.0, args.clip / (float(total.sqrt()) + 1e-6)))
 
