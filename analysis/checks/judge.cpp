@@ -3,7 +3,6 @@
 #include "analysis/align/values.h"
 #include "analysis/checks/cast_check.h"
 #include "analysis/checks/codes_check.h"
-#include "analysis/checks/dealt_rows.h"
 #include "analysis/checks/gradient_factor.h"
 #include "analysis/checks/routing_check.h"
 #include "analysis/checks/sample_check.h"
@@ -155,8 +154,7 @@ struct Judge::Subject {
 TensorVerdict Judge::judge(std::size_t index, const std::optional<Tolerance>& tolerance) const {
   const Match& match = matches_[index];
   const SampleAlignment* const samples = options_.samples;
-  const bool has_place =
-      (samples == nullptr || !lacks_place(*samples, match)) && !has_dealt_rows(match);
+  const bool has_place = !lacks_place(samples, match);
   TensorVerdict verdict = has_place ? judge_sides(index, tolerance) : verdict_for(match);
   if (!has_place) {
     verdict.add(passed(Question::kPresence, "none (its samples were not brought together)"));

@@ -1,5 +1,7 @@
 #include "analysis/checks/sample_check.h"
 
+#include "analysis/checks/dealt_rows.h"
+
 namespace ttrace {
 
 std::vector<Check> sample_checks(const SampleAlignment& samples, const TensorId& id) {
@@ -12,11 +14,14 @@ std::vector<Check> sample_checks(const SampleAlignment& samples, const TensorId&
   return checks;
 }
 
-bool lacks_place(const SampleAlignment& samples, const Match& match) {
-  if (!samples.is_unaligned(match.id)) {
-    return match.candidate.empty() && samples.lacks(match.id);
+bool lacks_place(const SampleAlignment* samples, const Match& match) {
+  if (samples == nullptr || has_dealt_rows(match)) {
+    return has_dealt_rows(match);
   }
-  return !samples.is_data(match.id) || match.candidate.empty() || match.reference.empty();
+  if (!samples->is_unaligned(match.id)) {
+    return match.candidate.empty() && samples->lacks(match.id);
+  }
+  return !samples->is_data(match.id) || match.candidate.empty() || match.reference.empty();
 }
 
 bool sums_unaligned(const SampleAlignment& samples, const TensorId& id) {
