@@ -157,10 +157,11 @@ inline constexpr std::array kOperatorRows = {
               AllowanceScope::kForced,
               "few-elements",
               "A tensor of few elements whose scale is an estimate has the limit that an F "
-              "distribution exceeds once in 10^7; the error of an addend may be as many times its "
-              "part of the native pass's error, and its factor what such an error moves it by. A "
-              "row in which few elements matter has the limit that a chi-squared distribution "
-              "exceeds once in 10^9.",
+              "distribution exceeds once in 10^7; the error of an addend may be as many times "
+              "its part of the native pass's error, and its factor what such an error moves "
+              "it by. A tensor of few elements whose scale is a rounding, and a row in which "
+              "few elements matter, have the limit that a chi-squared distribution exceeds "
+              "once in 10^9.",
               "The gradient of a bias of 16 elements had R 2.04 in a clean BF16 run, addends of "
               "8 elements 3.5 and, where the native pass erred little by chance, 3.13. A row of a "
               "router's gradient, with one large element, had 3.18.",

@@ -295,9 +295,13 @@ double OperatorCheck::limit_for(const OperatorResidual& residual,
   const double limit = is_like_others
                            ? limits_.of({TensorClass::kActivationGradient, Statistic::kOperator})
                            : limits_.of(own);
-  return is_estimate(residual) && limits_.has(Allowance::kFewElements)
-             ? std::max(limit, limit_of_estimate(elements))
-             : limit;
+  if (!limits_.has(Allowance::kFewElements) || elements < 1) {
+    return limit;
+  }
+  // Of one rounding's size, a few elements err more by chance than many do.
+  return std::max(limit,
+                  is_estimate(residual) ? limit_of_estimate(elements)
+                                        : limit_of_row_of(static_cast<double>(elements)));
 }
 
 void OperatorCheck::compare_parts(const Match& match,

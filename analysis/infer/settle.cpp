@@ -2,6 +2,7 @@
 
 #include "analysis/align/matching.h"
 #include "analysis/infer/infer.h"
+#include "trace/base/kind.h"
 #include "trace/merge/absent_addends.h"
 #include "trace/merge/merge.h"
 #include "trace/merge/summed_gradients.h"
@@ -17,7 +18,9 @@
 #include <optional>
 #include <ranges>
 #include <set>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -60,10 +63,46 @@ bool sums_only_over(const DimsSpec& dims, const std::string& axes) {
   });
 }
 
+// What a rank computed next in the forward, or backward, of the same micro-batch.
+class NextOnRank {
+ public:
+  explicit NextOnRank(const Trace& trace) {
+    for (const RankFile& file : trace.files()) {
+      std::map<Stream, std::vector<const Record*>> streams;
+      for (const Record& record : file.records()) {
+        const KindFamily family = family_of(record.id.kind);
+        if (family == KindFamily::kActivation || family == KindFamily::kActivationGradient) {
+          streams[{record.id.step, record.id.microbatch, family}].push_back(&record);
+        }
+      }
+      for (auto& [stream, records] : streams) {
+        std::ranges::sort(records, {}, &Record::order);
+        for (std::size_t i = 1; i < records.size(); ++i) {
+          next_.emplace(records[i - 1]->id, records[i]->id);
+        }
+      }
+    }
+  }
+
+  // Nothing behind the last one.
+  [[nodiscard]] const TensorId* behind(const TensorId& id) const {
+    const auto found = next_.find(id);
+    return found == next_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  using Stream = std::tuple<std::int64_t, std::int64_t, KindFamily>;
+
+  std::map<TensorId, TensorId> next_;
+};
+
 class Settler {
  public:
   Settler(const Trace& reference, Trace& candidate, const IsSummedLater& is_summed_later)
-      : reference_(reference), candidate_(candidate), is_summed_later_(is_summed_later) {}
+      : reference_(reference),
+        candidate_(candidate),
+        is_summed_later_(is_summed_later),
+        next_(candidate) {}
 
   std::vector<SettledClass> run(int threads) {
     choose();
@@ -134,7 +173,8 @@ class Settler {
     }
     result.dims = *said.begin();
     const auto is_known_sum = [&, dims = parse_dims(result.dims)](const TensorId& id) {
-      return sums_only_over(dims, summed_.at(id)) || (is_summed_later_ && is_summed_later_(id));
+      return sums_only_over(dims, summed_.at(id)) || (is_summed_later_ && is_summed_later_(id)) ||
+             is_summed_at_once(id);
     };
     if (!std::ranges::all_of(members, is_known_sum)) {
       result.settlement = Settlement::kQuestion;
@@ -145,6 +185,12 @@ class Settler {
       dims_.emplace(id, result.dims);
     }
     return result;
+  }
+
+  // Whether the ranks agree on what they computed next, which they would not without a reduction.
+  [[nodiscard]] bool is_summed_at_once(const TensorId& id) const {
+    const TensorId* const next = next_.behind(id);
+    return next != nullptr && !contradicted_.contains(*next);
   }
 
   // Whether the values say what the records hold already, so that the ranks' tensors are wrong for
@@ -194,6 +240,7 @@ class Settler {
   const Trace& reference_;
   Trace& candidate_;
   const IsSummedLater& is_summed_later_;
+  const NextOnRank next_;
   std::set<TensorId> contradicted_;
   std::set<TensorId> asked_;
   std::map<TensorId, std::string> summed_;  // of the contradicted: axes that the guess sums over

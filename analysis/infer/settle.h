@@ -4,9 +4,9 @@
 // Where the ranks' tensors contradict it, by their sizes or as copies that differ, the values
 // decide (infer.h). All undeclared tensors of a class vote, over layers, micro-batches and steps. A
 // cut or a copy that explains all of them is used, and listed. A partial sum is not, unless the
-// guess is one over the same axes, or the candidate's main gradients are that sum
-// (summed_gradients.h), because that is what a missing reduction looks like: it stays a finding,
-// and the user is asked.
+// guess is one over the same axes, the candidate's main gradients are that sum
+// (summed_gradients.h), or the ranks agree on what they computed next. Otherwise it is what a
+// missing reduction looks like: it stays a finding, and the user is asked.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

@@ -5,9 +5,9 @@
 //   const ttrace::Placement placement = ttrace::place(dims, local_shape, layout);
 //
 // Other examples: `h[tp:partial]` (addends of a sum over tp), `(2*f[tp]) h` (a gated weight),
-// `s b h # ep:replicated`, and `? s b h[tp]` (a guess). docs/trace_format.md has the grammar and
-// its meaning. Source: SGLang's dump comparator established the grammar; here a program chooses the
-// names of the axes.
+// `s b h # ep:replicated`, `# dp:partial` (a scalar), and `? s b h[tp]` (a guess).
+// docs/trace_format.md has the grammar and its meaning. Source: SGLang's dump comparator
+// established the grammar; here a program chooses the names of the axes.
 //
 // Thread-safety: plain values and free functions without shared state.
 #pragma once
@@ -50,6 +50,7 @@ struct TTRACE_API DimFactor {
 struct TTRACE_API DimsSpec {
   std::vector<std::vector<DimFactor>> dims;
   std::vector<std::string> replicated;  // axes declared after `#`
+  std::vector<AxisUse> summed = {};     // the same of addends: `# dp:partial`
   bool is_guess = false;                // `?` stands before the first word
 
   // Index of the dimension that is the plain factor `name`, or nothing.

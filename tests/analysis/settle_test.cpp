@@ -148,6 +148,26 @@ TEST_F(SettleTest, AGuessThatTheValuesConfirmIsNotListed) {
   EXPECT_TRUE(report_.diverged());
 }
 
+// Symptom: a row-parallel layer whose program adds up its outputs right behind it was a finding.
+TEST_F(SettleTest, AddendsThatRanksAddUpAtOnceAreUsed) {
+  const Numbers first = noise(32, 1);
+  const Numbers second = noise(32, 2);
+  Numbers sum = first;
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    sum[i] += second[i];
+  }
+  add_reference("s0/m0/output/layers.0.fc2/0", sum);
+  add_candidate("s0/m0/output/layers.0.fc2/0", 0, first);
+  add_candidate("s0/m0/output/layers.0.fc2/0", 1, second);
+  add_reference("s0/m0/output/layers.0/0", sum);
+  add_candidate("s0/m0/output/layers.0/0", 0, sum);
+  add_candidate("s0/m0/output/layers.0/0", 1, sum);
+  const std::vector<SettledClass> settled = settle();
+  ASSERT_THAT(settled, SizeIs(1));
+  EXPECT_EQ(settled.front().settlement, Settlement::kUsed);
+  EXPECT_FALSE(report_.diverged());
+}
+
 // Symptom: a packed sequence has as many rows on each rank as its samples have tokens; the ranks
 // "contradicted" each other.
 TEST_F(SettleTest, RowsOfWhichNobodySaysWhoseTheyAreAreNotCompared) {

@@ -174,6 +174,7 @@ class Trainer {
     }
     const std::string precision = variable("TTRACE_PRECISION");
     manifest.precision = precision.empty() ? values_["precision"].as<std::string>() : precision;
+    manifest.intended = manifest.precision;
     if (ranks_ > 1) {
       manifest.layout["tp"] = std::to_string(ranks_);
     }

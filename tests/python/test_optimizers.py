@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+from conftest import python, torchrun
 from torch import nn
 from ttrace.base.optimizers import Optimizers, before_clipping, optimizers_in
 from ttrace.programs.plain import GradientsOfStep, PlainProgram
@@ -64,7 +67,7 @@ def test_moments_of_a_container_are_those_of_its_optimizers():
     container = Container(*inner)
     told = []
     optimizers = Optimizers(container)
-    optimizers.watch(lambda: told.append("begins"), lambda: told.append("done"))
+    optimizers.watch(lambda unused: told.append("begins"), lambda: told.append("done"))
     for parameter in parameters:
         parameter.grad = torch.ones(3)
     container.step()
@@ -79,7 +82,7 @@ def test_gradients_are_read_when_a_closure_has_computed_them(named):
     parameter = nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([parameter], lr=0.1)
     told = []
-    Optimizers(optimizer).watch(lambda: told.append(parameter.grad), lambda: told.append("done"))
+    Optimizers(optimizer).watch(lambda unused: told.append(parameter.grad), lambda: told.append("done"))
 
     def closure():
         parameter.grad = torch.full((3,), 2.0)
@@ -169,6 +172,21 @@ def test_parameters_are_updated_when_the_outermost_optimizer_is_done():
     (parameter, _), (inner, _) = two()
     told = []
     optimizer = Sharded(parameter, inner, told)
-    Optimizers(optimizer).watch(lambda: told.append("begins"), lambda: told.append("done"))
+    Optimizers(optimizer).watch(lambda unused: told.append("begins"), lambda: told.append("done"))
     optimizer.step()
     assert told == ["begins", "broadcasts", "done"]
+
+
+TWO_MODELS = str(Path(__file__).parent / "programs" / "two_models.py")
+
+
+@pytest.mark.parametrize("bug", ["", " --bug"])
+def test_models_that_are_trained_together(check, bug):
+    """Symptom: a list of two models was refused; and the gradients of the second optimizer were not recorded, because
+    the first one had stepped, so that a factor in them passed. Each has a scalar, whose gradients are addends."""
+    outcome = check(python(TWO_MODELS), torchrun(2, TWO_MODELS + bug), steps="0:1")
+    assert {"s0/main_grad/critic.scale/0", "s0/m0/param_grad/critic.scale/0"} <= set(outcome.ids()), outcome.summary()
+    if bug:
+        assert outcome.first == "s0/main_grad/generator.scale/0", outcome.summary()
+    else:
+        assert outcome.code == 0, outcome.summary()

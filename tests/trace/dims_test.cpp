@@ -22,6 +22,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 using Shape = std::vector<std::int64_t>;
 
@@ -102,7 +103,7 @@ TEST(DimsGrammar, ErrorsQuoteTheTextAndPointAtTheWord) {
                                           "s b (2 * f)",
                                           "s b h[tp:zigzagged]",
                                           "s b h # ep",
-                                          "s b h # ep:partial",
+                                          "s b h # ep:zigzag",
                                           "s b h # ep:replicated,dp:replicated"};
   for (const std::string& text : wrong) {
     const std::string message = usage_error([&] { (void)parse_dims(text); });
@@ -111,8 +112,24 @@ TEST(DimsGrammar, ErrorsQuoteTheTextAndPointAtTheWord) {
   EXPECT_THAT(usage_error([] { (void)parse_dims("s b h[tp:zig]"); }),
               AllOf(HasSubstr("word \"h[tp:zig]\""), HasSubstr("at \"zig]\"")));
   EXPECT_THAT(usage_error([] { (void)parse_dims("  "); }), HasSubstr("name no dimension"));
-  EXPECT_THAT(usage_error([] { (void)parse_dims("# tp:replicated"); }),
-              HasSubstr("name no dimension"));
+}
+
+// Symptom: the gradients of a scalar parameter, such as the scale of a contrastive loss, are
+// addends over the ranks, and no dims could say so: "ranks hold different values".
+TEST(DimsGrammar, AScalarMayBeASum) {
+  const DimsSpec dims = parse_dims("# dp:partial tp:replicated");
+  EXPECT_THAT(dims.dims, IsEmpty());
+  EXPECT_EQ(to_string(dims), "# dp:partial tp:replicated");
+  EXPECT_EQ(to_string(parse_dims("#")), "#");
+  EXPECT_EQ(to_string(parse_dims("a # dp:partial")), "a # dp:partial");
+  Layout layout;
+  layout.rank = 1;
+  layout.world_size = 2;
+  layout.add("dp", 2, 1);
+  const Placement placement = place(dims, {}, layout);
+  EXPECT_EQ(placement.partial_index, 1);
+  EXPECT_EQ(placement.partial_count, 2);
+  EXPECT_EQ(placement.partial_over, "dp");
 }
 
 TEST(DimsGrammar, AnAxisStandsThereOnce) {

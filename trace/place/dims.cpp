@@ -53,12 +53,18 @@ class WordParser {
     return factors;
   }
 
-  // Reads the part after `#`.
-  std::string parse_replicated() {
+  // Reads a word after `#`.
+  void parse_whole(DimsSpec& dims) {
+    constexpr std::string_view kExpected = "axis:replicated or axis:partial";
     std::string axis(take_name("an axis"));
-    require(take(':') && take_name("replicated") == "replicated" && rest_.empty(),
-            "axis:replicated");
-    return axis;
+    require(take(':'), kExpected);
+    const std::string_view meaning = take_name(kExpected);
+    require((meaning == "replicated" || meaning == "partial") && rest_.empty(), kExpected);
+    if (meaning == "partial") {
+      dims.summed.push_back({std::move(axis), Sharding::kPartial});
+    } else {
+      dims.replicated.push_back(std::move(axis));
+    }
   }
 
  private:
@@ -159,6 +165,9 @@ void check_axes_once(std::string_view text, const DimsSpec& dims) {
       }
     }
   }
+  for (const AxisUse& use : dims.summed) {
+    check(use.axis);
+  }
   for (const std::string& axis : dims.replicated) {
     check(axis);
   }
@@ -195,14 +204,15 @@ DimsSpec parse_dims(std::string_view text) {
       dims.dims.push_back(WordParser(text, word).parse_dimension());
     }
   }
-  TTRACE_CHECK(!dims.dims.empty(),
+  TTRACE_CHECK(!dims.dims.empty() || hash != std::string_view::npos,
                UsageError,
                "dims \"",
                text,
-               "\" name no dimension; write one word per dimension, such as \"s b h[tp]\"");
+               "\" name no dimension; write one word per dimension, such as \"s b h[tp]\", or # "
+               "for a scalar");
   if (hash != std::string_view::npos) {
     for (const std::string_view word : words_of(text.substr(hash + 1))) {
-      dims.replicated.push_back(WordParser(text, word).parse_replicated());
+      WordParser(text, word).parse_whole(dims);
     }
   }
   check_axes_once(text, dims);
@@ -229,8 +239,15 @@ std::string to_string(const DimsSpec& dims) {
   for (const std::vector<DimFactor>& factors : dims.dims) {
     text += (text.empty() ? "" : " ") + text_of(factors);
   }
-  for (std::size_t i = 0; i < dims.replicated.size(); ++i) {
-    text += (i == 0 ? " # " : " ") + dims.replicated[i] + ":replicated";
+  std::string whole;
+  for (const AxisUse& use : dims.summed) {
+    whole += " " + use.axis + ":partial";
+  }
+  for (const std::string& axis : dims.replicated) {
+    whole += " " + axis + ":replicated";
+  }
+  if (!whole.empty() || dims.dims.empty()) {
+    text += (text.empty() ? "#" : " #") + whole;
   }
   return text;
 }

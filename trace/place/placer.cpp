@@ -292,15 +292,17 @@ class Placer {
   // Uses of axes that the run has, over the whole tensor.
   [[nodiscard]] std::vector<const AxisUse*> active_uses() const {
     std::vector<const AxisUse*> uses;
+    const auto add = [&](const AxisUse& use) {
+      if (layout_.size(use.axis) > 1) {
+        uses.push_back(&use);
+      }
+    };
     for (const std::vector<DimFactor>& factors : dims_.dims) {
       for (const DimFactor& factor : factors) {
-        for (const AxisUse& use : factor.axes) {
-          if (layout_.size(use.axis) > 1) {
-            uses.push_back(&use);
-          }
-        }
+        std::ranges::for_each(factor.axes, add);
       }
     }
+    std::ranges::for_each(dims_.summed, add);
     return uses;
   }
 

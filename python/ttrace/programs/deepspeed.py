@@ -22,7 +22,7 @@ from ..base.unseen import unseen
 from ..base.values import Dims
 from .deepspeed_state import EngineState, is_partitioned
 from .divided import DividedProgram
-from .plain import dims_text
+from .dims_text import addends_text, dims_text, scalar_text
 from .steps_of_optimizer import norm_of_gradients
 
 
@@ -126,15 +126,17 @@ class DeepSpeedProgram(DividedProgram):
         return self.layout.size("sp") > 1
 
     def parameter_dims(self, parameter: torch.Tensor) -> Dims | None:
-        if not self._shares_positions() or parameter.dim() == 0:
+        if not self._shares_positions():
             return super().parameter_dims(parameter)
-        addends = ",".join(f"{axis}:partial" for axis in (*self.sample_axes(), "sp"))
+        if parameter.dim() == 0:
+            return Dims(scalar_text(), scalar_text([*self.sample_axes(), "sp"]))
+        addends = addends_text([*self.sample_axes(), "sp"])
         return Dims(dims_text(parameter.dim(), {}), dims_text(parameter.dim(), {0: addends}))
 
     def total_dims(self) -> str | None:
         if not self._shares_positions():
             return super().total_dims()
-        return f"a[{','.join(f'{axis}:partial' for axis in (*self.sample_axes(), 'sp'))}]"
+        return f"a[{addends_text([*self.sample_axes(), 'sp'])}]"
 
     def _shared_batch(self, tensor: torch.Tensor) -> Dims | None:
         """Positions come after the samples; where a tensor has others there, its values say where it lies."""

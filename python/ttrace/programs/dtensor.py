@@ -29,7 +29,8 @@ from ..base.recorder import Recorder
 from ..base.unseen import unseen
 from ..base.values import Description, Dims, Gradient, Parameter, Site, Untraced
 from . import plain
-from .plain import PlainProgram, Samples, dim_name
+from .dims_text import Samples, dim_name, scalar_text
+from .plain import PlainProgram
 
 Cuts = dict[int, list[str]]  # by dimension the axes that cut it, in the order of cutting
 
@@ -126,7 +127,7 @@ def text_of(
         name = "b" if has_samples and samples.positions == 1 else name
         size = f"={shape[dim]}" if is_uneven else ""
         words.append(_factor(name + size, axes + added))
-    return " ".join(words)
+    return " ".join(words) or scalar_text(partial)
 
 
 def _factor(name: str, axes: list[str]) -> str:

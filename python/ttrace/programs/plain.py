@@ -28,7 +28,7 @@ import inspect
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -62,6 +62,7 @@ from ..base.values import (
     precision_of,
 )
 from .called_parts import Parts
+from .dims_text import Samples, addends_text, dims_text, guess, scalar_text
 from .expert_choices import Choices, expert_blocks
 from .parallel_layers import cuts_weights, is_parallel_layer, layer_dims
 from .rank_axes import RankAxes
@@ -73,44 +74,6 @@ ROLES = {
     "layers": "*layers *layer *blocks h *.h",
     "tokens": "tokens input_ids",
 }
-
-_NAMES = "acdefghijklmnopqrstuvwxyz"  # `b` holds samples
-
-
-@dataclass(frozen=True)
-class Samples:
-    """The dimension of samples."""
-
-    dim: int
-    positions: int = 1  # rows of each sample, where the dimension holds samples x positions
-
-
-def dim_name(dim: int, samples: Samples | None, axes: str = "") -> str:
-    """ "b[dp]", "(b[dp]*6)" or, of a dimension without samples, "c"."""
-    cut = f"[{axes}]" if axes else ""
-    if samples is None or dim != samples.dim:
-        return _NAMES[dim] + cut
-    return f"b{cut}" if samples.positions == 1 else f"(b{cut}*{samples.positions})"
-
-
-def dims_text(dims: int, cut: Mapping[int, str], samples: Samples | None = None) -> str:
-    """ "b[dp] c d": names for `dims` dimensions, with axes where `cut` has any."""
-    return " ".join(dim_name(dim, samples, cut.get(dim, "")) for dim in range(dims))
-
-
-def _addends(axes: Sequence[str]) -> str:
-    """ "dp:partial,cp:partial": the ranks of these axes hold addends."""
-    return ",".join(f"{axis}:partial" for axis in axes)
-
-
-def _guess(
-    dims: int, value: Mapping[int, str], grad: Mapping[int, str] | None = None, samples: Samples | None = None
-) -> Dims:
-    """By its size alone. Samples may be as many as heads, or be merged with them."""
-    value_dims = dims_text(dims, value, samples)
-    grad_dims = value_dims if grad is None else dims_text(dims, grad, samples)
-    return Dims(f"? {value_dims}", f"? {grad_dims}")
-
 
 class PlainProgram(Program):
     """See the head of this file.
@@ -205,12 +168,14 @@ class PlainProgram(Program):
         partial = self.rank_axes.addends(self.rank_axes.samples())
         if getattr(parameter, "sequence_parallel", False) and self.layout.size("tp") > 1:
             partial.append("tp")
-        if not (cut or partial or self.rank_axes.is_by_hand) or parameter.dim() == 0:
+        if not (cut or partial or self.rank_axes.is_by_hand):
             return None
-        first = ",".join(filter(None, (cut.get(0, ""), _addends(partial))))
+        if parameter.dim() == 0:
+            return Dims(scalar_text(), scalar_text(partial))
+        first = ",".join(filter(None, (cut.get(0, ""), addends_text(partial))))
         with_addends = {**cut, 0: first} if first else cut
         if self.rank_axes.is_by_hand and not cut:
-            return _guess(parameter.dim(), {}, with_addends)
+            return guess(parameter.dim(), {}, with_addends)
         return Dims(dims_text(parameter.dim(), cut), dims_text(parameter.dim(), with_addends))
 
     def traced_modules(self) -> Iterator[tuple[str, torch.nn.Module]]:
@@ -262,7 +227,7 @@ class PlainProgram(Program):
     def total_dims(self) -> str | None:
         """Where a loss lies that is one number."""
         axes = self.sample_axes()
-        return f"a[{_addends(axes)}]" if axes else None
+        return f"a[{addends_text(axes)}]" if axes else None
 
     def addend_of_loss(self, loss: torch.Tensor) -> torch.Tensor:
         return loss if self.loss == "sum" else loss / self.sample_ranks()
@@ -282,8 +247,8 @@ class PlainProgram(Program):
         value = {samples.dim: ",".join(axes)} if samples else {}
         # Ranks that hold it alike have gradients of different samples, or each a part of those that a mean counts.
         alike = [axis for axis in self.rank_axes.addends(self.sample_axes()) if axis not in axes]
-        first = ",".join(filter(None, (value.get(0, ""), _addends(alike))))
-        return _guess(tensor.dim(), value, {**value, 0: first}, samples)
+        first = ",".join(filter(None, (value.get(0, ""), addends_text(alike))))
+        return guess(tensor.dim(), value, {**value, 0: first}, samples)
 
     # --- when things happen ------------------------------------------------------------------------
 
