@@ -1,4 +1,4 @@
-"""Runs every report, right and wrong, and prints a table of what TTrace said.
+"""Runs every report and idiom, right and wrong, and prints a table of what TTrace said.
 
     python measure.py FOLDER [NAME]...   keeps the checks in FOLDER
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from reports import Checker, Outcome, reports
+from reports import Checker, Outcome, idioms, reports
 
 
 def said(outcome: Outcome) -> str:
@@ -23,7 +23,7 @@ def main() -> None:
     print("| script | report | right variant | wrong variant | located |\n|---|---|---|---|---|")
     folder, names = Path(sys.argv[1]), sys.argv[2:]
     clean, found, located, total = 0, 0, 0, 0
-    for report in reports():
+    for report in [*reports(), *idioms()]:
         if names and report.name not in names:
             continue
         (folder / report.name).mkdir(parents=True)

@@ -12,10 +12,10 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "python")]
 
 from conftest import Checker  # noqa: E402
-from reports import Report, reports  # noqa: E402
+from reports import Report, idioms, reports  # noqa: E402
 
 # One of each kind of mechanism; ./dev test --full runs all.
-QUICK = ("expert_scale", "lora_not_summed", "old_references", "counted_preparation", "average_not_kept")
+QUICK = ("expert_scale", "lora_not_summed", "old_references", "counted_preparation", "average_not_kept", "contrastive", "own_columns")
 # What is known to fail, and why: README.md.
 NOT_CLEAN = ("rounded_frequencies",)
 NOT_LOCATED = (
@@ -29,14 +29,14 @@ def check(tmp_path_factory: pytest.TempPathFactory) -> Checker:
 
 
 def _marks(report: Report) -> list:
-    text = (HERE / f"{report.name}.py").read_text(encoding="utf-8")
-    needed = [name for name in ("deepspeed", "lightning") if f"import {name}" in text]
+    text = report.script.read_text(encoding="utf-8")
+    needed = [name for name in ("deepspeed", "lightning", "transformers") if f"import {name}" in text or f"from {name}" in text]
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     skipped = [pytest.mark.skip(reason=f"{missing[0]} cannot be imported; ./dev test installs it")] if missing else []
     return skipped + ([] if report.name in QUICK else [pytest.mark.full])
 
 
-REPORTS = [pytest.param(report, id=report.name, marks=_marks(report)) for report in reports()]
+REPORTS = [pytest.param(report, id=report.name, marks=_marks(report)) for report in [*reports(), *idioms()]]
 
 
 @pytest.mark.parametrize("report", REPORTS)
