@@ -50,6 +50,19 @@ class SettleTest : public ::testing::Test {
     add_candidate(id, 0, Numbers(values.begin(), values.begin() + 16), undeclared);
     add_candidate(id, 1, Numbers(values.begin() + 16, values.end()), undeclared);
   }
+  // The ranks' values add up to the reference's, which are returned.
+  Numbers add_addends(const std::string& id) {
+    const Numbers first = noise(32, 1);
+    const Numbers second = noise(32, 2);
+    Numbers sum = first;
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      sum[i] += second[i];
+    }
+    add_reference(id, sum);
+    add_candidate(id, 0, first);
+    add_candidate(id, 1, second);
+    return sum;
+  }
   // What is settled, and the report that follows.
   std::vector<SettledClass> settle() {
     const Trace reference = reference_.write();
@@ -96,16 +109,7 @@ TEST_F(SettleTest, AWrongTensorOfAClassIsPlacedLikeTheOthersAndFound) {
 
 // That is what a missing reduction looks like.
 TEST_F(SettleTest, AddendsAreAQuestionAndStayAFinding) {
-  const Numbers first = noise(32, 1);
-  const Numbers second = noise(32, 2);
-  Numbers sum = first;
-  for (std::size_t i = 0; i < sum.size(); ++i) {
-    sum[i] += second[i];
-  }
-  const std::string id = "s0/m0/output/layers.0.fc2/0";
-  add_reference(id, sum);
-  add_candidate(id, 0, first);
-  add_candidate(id, 1, second);
+  add_addends("s0/m0/output/layers.0.fc2/0");
   const std::vector<SettledClass> settled = settle();
   ASSERT_THAT(settled, SizeIs(1));
   EXPECT_EQ(settled.front().settlement, Settlement::kQuestion);
@@ -150,15 +154,7 @@ TEST_F(SettleTest, AGuessThatTheValuesConfirmIsNotListed) {
 
 // Symptom: a row-parallel layer whose program adds up its outputs right behind it was a finding.
 TEST_F(SettleTest, AddendsThatRanksAddUpAtOnceAreUsed) {
-  const Numbers first = noise(32, 1);
-  const Numbers second = noise(32, 2);
-  Numbers sum = first;
-  for (std::size_t i = 0; i < sum.size(); ++i) {
-    sum[i] += second[i];
-  }
-  add_reference("s0/m0/output/layers.0.fc2/0", sum);
-  add_candidate("s0/m0/output/layers.0.fc2/0", 0, first);
-  add_candidate("s0/m0/output/layers.0.fc2/0", 1, second);
+  const Numbers sum = add_addends("s0/m0/output/layers.0.fc2/0");
   add_reference("s0/m0/output/layers.0/0", sum);
   add_candidate("s0/m0/output/layers.0/0", 0, sum);
   add_candidate("s0/m0/output/layers.0/0", 1, sum);

@@ -19,7 +19,6 @@ from ..base.local_part import local_part
 from ..base.names import traced_modules
 from ..base.optimizers import Optimizers
 from ..base.recorder import Recorder
-from ..base.unseen import unseen
 from . import plain
 from .divided import Divided, DividedProgram, Part, part_of
 from .steps_of_optimizer import GradientsOfStep
@@ -173,9 +172,7 @@ class _Steps(GradientsOfStep):
 
     def step_ends(self) -> None:
         if self._stepped:
-            with unseen():
-                states = [state for program in self._programs for state in program.states()]
-            self._recorder.parameters_updated(states)
+            self._record_states()
 
     @property
     def stepped(self) -> bool:

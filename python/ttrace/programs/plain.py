@@ -433,11 +433,12 @@ def without_ddp(model: torch.nn.Module) -> tuple[torch.nn.Module, Any]:
     wrapped = original(model)
     if isinstance(wrapped, DistributedDataParallel):
         return wrapped.module, wrapped.process_group
-    members = dict(model.named_children()) if isinstance(model, (torch.nn.ModuleDict, torch.nn.ModuleList)) else {}
-    groups = [group for _, group in map(without_ddp, members.values()) if group is not None]
+    is_container = isinstance(model, (torch.nn.ModuleDict, torch.nn.ModuleList))
+    members = {name: without_ddp(member) for name, member in model.named_children()} if is_container else {}
+    groups = [group for _, group in members.values() if group is not None]
     if not groups:
         return model, None
-    return torch.nn.ModuleDict({name: without_ddp(member)[0] for name, member in members.items()}), groups[0]
+    return torch.nn.ModuleDict({name: member for name, (member, _) in members.items()}), groups[0]
 
 
 def recognises(chunks: Sequence[Any]) -> bool:
