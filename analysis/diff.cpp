@@ -24,6 +24,7 @@
 #include "analysis/checks/judge.h"
 #include "analysis/checks/one_sided.h"
 #include "analysis/checks/one_sided_states.h"
+#include "analysis/checks/other_data.h"
 #include "analysis/checks/other_precision.h"
 #include "analysis/checks/own_modules.h"
 #include "analysis/checks/summary_checks.h"
@@ -377,16 +378,21 @@ Heads heads_of(const Trace& reference, const Trace& candidate) {
   return {head_size(reference.manifest().model), ModelVocabulary(candidate.manifest().roles)};
 }
 
-// Of programs that draw other data in each run, no tensor says anything.
-void excuse_other_data(const NoiseModel& noise, Report& report) {
-  const std::optional<TensorId> drawn = data_drawn_anew(noise, report.tensors);
-  if (!drawn) {
+// Of programs that compute on other data, no tensor says anything.
+void excuse_other_data(const Trace& reference,
+                       const Trace& candidate,
+                       const NoiseModel& noise,
+                       const DiffOptions& options,
+                       Report& report) {
+  report.other_data =
+      why_other_data(reference,
+                     candidate,
+                     noise,
+                     report.tensors,
+                     options.samples != nullptr && options.samples->knows_nothing());
+  if (report.other_data.empty()) {
     return;
   }
-  report.other_data = fmt::format(
-      "the runs do not read the same data, and the reference does not repeat its own ({}); seed "
-      "what the programs draw, or let them read it from a file",
-      to_string(*drawn));
   for (TensorVerdict& tensor : report.tensors) {
     tensor.excuse(Excuse::kOtherData);
   }
@@ -402,7 +408,7 @@ void connect(const Trace& reference,
   add_joint_checks(reference, candidate, matches, options, report);
   name_other_precision(report);
   add_excuses(matches, options, report);
-  excuse_other_data(noise, report);
+  excuse_other_data(reference, candidate, noise, options, report);
   state_unjudged_values(report);
   note_permissions(report);
   std::ranges::move(unseen_states(report.tensors), std::back_inserter(report.not_seen));

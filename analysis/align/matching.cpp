@@ -3,6 +3,7 @@
 #include "analysis/align/index_by_id.h"
 #include "analysis/align/module_path.h"
 #include "trace/base/tensor_id_hash.h"
+#include "trace/merge/draws.h"
 #include "trace/merge/routing.h"
 
 #include <algorithm>
@@ -193,9 +194,7 @@ void link(std::vector<Match>& matches) {
   }
 }
 
-}  // namespace
-
-std::vector<Match> match(const Trace& reference, const Trace& candidate) {
+std::vector<Match> all_of(const Trace& reference, const Trace& candidate) {
   Entries entries(count_records(reference));
   const auto last = add_reference(reference, entries);
   for (const StepTrace& step : candidate.steps()) {
@@ -221,12 +220,22 @@ std::vector<Match> match(const Trace& reference, const Trace& candidate) {
   for (Entry* entry : sorted) {
     matches.push_back(std::move(entry->match));
   }
+  return matches;
+}
+
+}  // namespace
+
+std::vector<Match> match(const Trace& reference, const Trace& candidate) {
+  std::vector<Match> matches = all_of(reference, candidate);
+  std::erase_if(matches, [](const Match& match) { return is_draw_of_data(match.id); });
   link(matches);
   return matches;
 }
 
 std::vector<Match> tensors_of(const Trace& trace) {
-  return match(trace, Trace());
+  std::vector<Match> matches = all_of(trace, Trace());
+  link(matches);
+  return matches;
 }
 
 }  // namespace ttrace

@@ -37,7 +37,9 @@ struct Match {
   std::optional<std::size_t> master;
 };
 
-// The spans point into the traces. RankFile sees to it that a rank holds an id once.
+// The spans point into the traces. RankFile sees to it that a rank holds an id once. Draws of data
+// are left out: programs may draw the same data in other pieces, and what the model is given is
+// compared.
 [[nodiscard]] std::vector<Match> match(const Trace& reference, const Trace& candidate);
 
 // The tensors of one trace, in its execution order: `reference` holds their shards, nobody is the

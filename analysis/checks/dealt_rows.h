@@ -9,7 +9,6 @@
 
 #include "analysis/align/matching.h"
 #include "analysis/findings/not_seen.h"
-#include "analysis/findings/verdict.h"
 
 #include <optional>
 #include <span>

@@ -136,8 +136,7 @@ bool has_other_draws(const Draws& reference, const Draws& candidate) {
   return std::ranges::any_of(candidate.all(), [&](const auto& entry) {
     const auto own = reference.of(entry.first);
     const auto other = own ? whole_draw(entry.second) : std::nullopt;
-    return own && other && own->shape == other->shape &&
-           !(own->type == other->type && std::ranges::equal(own->bytes, other->bytes));
+    return own && other && own->shape == other->shape && !is_same(*own, *other);
   });
 }
 

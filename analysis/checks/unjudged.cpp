@@ -38,11 +38,6 @@ bool is_judged_otherwise(const TensorVerdict& tensor) {
          tensor.find(Question::kTooCoarse) != nullptr;
 }
 
-bool is_other_data(double error, double norm) {
-  constexpr double kMuch = 0.25;
-  return error > kMuch * norm;
-}
-
 std::string first_of(const TensorVerdict* tensor) {
   return "; the first is " + to_string(tensor->id);
 }
@@ -75,25 +70,6 @@ Excuses says_nothing(std::span<const TensorVerdict> tensors) {
     }
   }
   return excuses;
-}
-
-std::optional<TensorId> data_drawn_anew(const NoiseModel& noise,
-                                        std::span<const TensorVerdict> tensors) {
-  for (const TensorVerdict& tensor : tensors) {
-    if (!tensor.is_given || !tensor.comparison) {
-      continue;
-    }
-    const double norm = tensor.comparison->reference_norm;
-    const NoiseRow* const second = noise.irreproducible().find(tensor.id);
-    const TensorNoise* const passes = noise.find(tensor.id);
-    const double own = second != nullptr   ? std::sqrt(second->sum_squared)
-                       : passes != nullptr ? std::sqrt(passes->mean_squared)
-                                           : 0.0;
-    if (is_other_data(own, norm) && is_other_data(tensor.comparison->error, norm)) {
-      return tensor.id;
-    }
-  }
-  return std::nullopt;
 }
 
 bool noise_exceeds_tensors(const Trace& reference) {

@@ -251,6 +251,15 @@ class Capture : public std::enable_shared_from_this<Capture> {
       const TensorId& id, const at::Tensor& draw, const Recorder::Options& options) const;
   // Where a draw of this shape lies, as far as the activations before it tell.
   [[nodiscard]] Recorder::Placed place_draw(const std::vector<std::int64_t>& shape) const;
+  void drew_data(const RandomOperator& random,
+                 std::string_view name,
+                 const std::vector<c10::IValue>& outputs);
+  // Overwrites a draw in a pass that follows another run, and records it.
+  void follow_and_record(const TensorId& id,
+                         const RandomOperator& random,
+                         const at::Tensor& draw,
+                         const std::vector<c10::IValue>& outputs,
+                         const Recorder::Options& options);
   void draw_unseen(const TensorId& id, std::string_view name);
   void look_for_unseen_draws();
   void follow_in_place(std::string_view name, const at::Tensor& output);

@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace ttrace {
@@ -89,7 +90,8 @@ void Capture::drew(const RandomOperator& random,
     ++draws_;
     const OpenScope* const scope = innermost_scope();
     if (!in_microbatch() || scope == nullptr) {
-      return;  // outside of modules a program draws its data
+      drew_data(random, name, outputs);
+      return;
     }
     const MicrobatchPtr microbatch = current_microbatch();
     const int slot = scope->draws++;
@@ -105,13 +107,35 @@ void Capture::drew(const RandomOperator& random,
       return;
     }
     const Recorder::Placed placed = place_draw(shape_of(draw));
-    const Recorder::Options options{.microbatch = microbatch.get(), .placed = &placed};
-    if (const auto bytes = followed_draw(id, draw, options)) {
-      overwrite_tensor(draw.variable_data(), *bytes);
-      random.apply(draw, outputs);
-    }
-    record_tensor(recorder_, id, random.is_mask() ? draw.to(at::kBool) : draw, options);
+    follow_and_record(
+        id, random, draw, outputs, {.microbatch = microbatch.get(), .placed = &placed});
   });
+}
+
+// A single number is no data: it seeds a generator, or decides for all samples.
+void Capture::drew_data(const RandomOperator& random,
+                        std::string_view name,
+                        const std::vector<c10::IValue>& outputs) {
+  const at::Tensor draw = random.draw_among(outputs);
+  if (!draw.defined() || !unreadable(draw).empty() || draw.dim() == 0) {
+    return;
+  }
+  const std::string path = "step." + std::string(name.substr(name.rfind(':') + 1));
+  const Recorder::Placed placed = recorder_.place_by_rank(shape_of(draw));
+  follow_and_record(
+      recorder_.next_id({Kind::kDraw, path}, nullptr), random, draw, outputs, {.placed = &placed});
+}
+
+void Capture::follow_and_record(const TensorId& id,
+                                const RandomOperator& random,
+                                const at::Tensor& draw,
+                                const std::vector<c10::IValue>& outputs,
+                                const Recorder::Options& options) {
+  if (const auto bytes = followed_draw(id, draw, options)) {
+    overwrite_tensor(draw.variable_data(), *bytes);
+    random.apply(draw, outputs);
+  }
+  record_tensor(recorder_, id, random.is_mask() ? draw.to(at::kBool) : draw, options);
 }
 
 void Capture::look_for_unseen_draws() {

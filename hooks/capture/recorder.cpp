@@ -286,6 +286,24 @@ std::optional<Recorder::Placed> Recorder::place_like(const TensorId& id,
   return result;
 }
 
+Recorder::Placed Recorder::place_by_rank(const std::vector<std::int64_t>& shape) const {
+  const std::string_view samples = patterns_of(Role::kDataParallel, annotations_.roles());
+  std::int64_t count = 1;
+  std::int64_t number = 0;
+  for (const Axis& axis : layout_.axes) {
+    if (axis.follows.empty() && fits_any(samples, axis.name)) {
+      count *= axis.size;
+      number = number * axis.size + axis.coordinate;
+    }
+  }
+  const std::int64_t extent = shape.front();
+  Placed result{.placement = whole(shape), .is_guess = true, .samples = {}};
+  result.placement.dims.front() = {.local_size = extent,
+                                   .logical_size = count * extent,
+                                   .segments = {{0, number * extent, extent}}};
+  return result;
+}
+
 bool Recorder::cuts_only_samples() const {
   const std::string_view samples = patterns_of(Role::kDataParallel, annotations_.roles());
   return std::ranges::all_of(layout_.axes, [&](const Axis& axis) {

@@ -146,6 +146,9 @@ class Recorder {
                                                  const std::vector<std::int64_t>& like,
                                                  const std::vector<std::int64_t>& shape,
                                                  const MicrobatchState* microbatch) const;
+  // Where a tensor lies of which each rank has one of its own for its samples: along the first
+  // dimension, in the order of the ranks. Requires: a dimension.
+  [[nodiscard]] Placed place_by_rank(const std::vector<std::int64_t>& shape) const;
   // Whether this run divides nothing but samples, and so knows more of where a tensor lies.
   [[nodiscard]] bool cuts_only_samples() const;
   // Takes the next turn for something recorded later.

@@ -1,6 +1,7 @@
 // Random numbers: what contradicts itself, and what nobody could follow.
 #include "analysis/checks/draw_check.h"
 
+#include "analysis/checks/other_data.h"
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
@@ -24,6 +25,7 @@ using testing::TraceBuilder;
 using testing::wavy;
 
 const char* const kMask = "s0/m0/draw/drop/0";
+const char* const kData = "s0/draw/step.bernoulli_/0";
 
 // Without pattern, from a generator of its own.
 std::vector<double> mask(std::size_t count, unsigned seed) {
@@ -47,6 +49,12 @@ class DrawCheck : public ::testing::Test {
     Tensor tensor{kMask, std::move(values), ElementType::kBool};
     tensor.shape = {static_cast<std::int64_t>(tensor.values.size())};
     tensor.placement = std::move(placement);
+    return tensor;
+  }
+  // As a step draws it, outside of modules.
+  static Tensor data(std::vector<double> values, Placement placement = {}) {
+    Tensor tensor = drawn(std::move(values), std::move(placement));
+    tensor.id = kData;
     return tensor;
   }
   TraceBuilder ranks(const std::string& axis) {
@@ -190,6 +198,56 @@ TEST_F(DrawCheck, TheReferenceFollowsWhatDiffersAndCanBeFollowed) {
   EXPECT_TRUE(must_follow(mask(64, 2), false));
   EXPECT_FALSE(must_follow(mask(32, 2), false));  // another shape
   EXPECT_FALSE(must_follow(mask(64, 2), true));   // nobody knows where it lies
+}
+
+TEST_F(DrawCheck, DataOfRanksLieBehindOneAnother) {
+  TraceBuilder candidate = ranks("dp");
+  candidate.add(0, data(mask(8, 1), part(16, 0, 2))).add(1, data(mask(8, 2), part(16, 1, 2)));
+  const Trace trace = candidate.write();
+  const auto drawn = Draws(trace).of(parse_tensor_id(kData));
+  ASSERT_TRUE(drawn.has_value());
+  EXPECT_EQ(drawn->shape, (std::vector<std::int64_t>{16}));
+}
+
+TEST_F(DrawCheck, DataThatAllRanksRepeatAreTheWhole) {
+  TraceBuilder candidate = ranks("dp");
+  candidate.add(0, data(mask(8, 1), part(16, 0, 2))).add(1, data(mask(8, 1), part(16, 1, 2)));
+  const Trace trace = candidate.write();
+  const Draws draws(trace);
+  EXPECT_EQ(draws.of(parse_tensor_id(kData))->shape, (std::vector<std::int64_t>{8}));
+  reference_.add(0, data(mask(8, 3)));
+  const Trace other = reference_.write();
+  EXPECT_EQ(data_drawn_apart(Draws(other), draws), std::nullopt);
+}
+
+// Symptom: a right program that draws its samples in other pieces than the reference diverged at
+// tensors "missing in the candidate".
+TEST_F(DrawCheck, DrawsOfDataAreNotCompared) {
+  TraceBuilder candidate = ranks("dp");
+  candidate.add(0, data(mask(8, 1), part(16, 0, 2))).add(1, data(mask(8, 2), part(16, 1, 2)));
+  candidate.add_everywhere({kOutput, wavy(8)});
+  reference_.add(0, {kOutput, wavy(8)});
+  const Report report = compare(candidate);
+  EXPECT_FALSE(report.diverged());
+  EXPECT_EQ(report.tensors.size(), 1U);
+}
+
+TEST_F(DrawCheck, OtherDataAreNotJudgedWhereRanksDrawTheirOwn) {
+  const char* const kInput = "s0/m0/data/x/0";
+  for (const unsigned second : {1U, 2U}) {  // as the first rank, or other numbers
+    TemporaryDirectory folder;
+    TraceBuilder left(folder / "reference", "reference");
+    TraceBuilder right(folder / "candidate", "candidate", 2, "dp");
+    left.add(0, data(mask(16, 3))).add(0, {kInput, wavy(8)});
+    right.add(0, data(mask(8, 1), part(16, 0, 2)));
+    right.add(1, data(mask(8, second), part(16, 1, 2)));
+    right.add_everywhere({kInput, std::vector<double>(8, 9.0)});
+    const Trace reference = left.write();
+    const Trace candidate = right.write();
+    const Report report = diff(reference, candidate, {});
+    EXPECT_EQ(report.diverged(), second == 1U);
+    EXPECT_EQ(report.other_data.empty(), second == 1U) << report.other_data;
+  }
 }
 
 }  // namespace

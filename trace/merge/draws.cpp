@@ -32,6 +32,18 @@ std::optional<MergeResult> Draws::of(const TensorId& id) const {
   return found == shards_.end() ? std::nullopt : whole_draw(found->second);
 }
 
+bool is_draw_of_data(const TensorId& id) {
+  return id.kind == Kind::kDraw && id.microbatch == kNoMicrobatch;
+}
+
+bool repeats_data(std::span<const Shard> shards) {
+  const Shard& first = shards.front();
+  return is_draw_of_data(first.record->id) && !first.record->placement.is_whole() &&
+         std::ranges::all_of(shards, [&](const Shard& shard) {
+           return std::ranges::equal(shard.bytes, first.bytes);
+         });
+}
+
 bool is_readable_draw(std::span<const Shard> shards) {
   return std::ranges::none_of(
       shards, [](const Shard& shard) { return element_count(shard.record->shape) == 0; });
@@ -41,6 +53,12 @@ std::optional<MergeResult> whole_draw(std::span<const Shard> shards) {
   if (!is_readable_draw(shards)) {
     return std::nullopt;
   }
+  if (repeats_data(shards)) {
+    Record whole_one = *shards.front().record;
+    whole_one.placement = whole(whole_one.shape);
+    const Shard shard{shards.front().rank, &whole_one, shards.front().bytes};
+    return merge(std::span(&shard, 1));
+  }
   MergeResult merged = merge(shards);
   const bool is_guess =
       std::ranges::any_of(shards, [](const Shard& shard) { return shard.record->undeclared; });
@@ -48,6 +66,11 @@ std::optional<MergeResult> whole_draw(std::span<const Shard> shards) {
     return std::nullopt;
   }
   return merged;
+}
+
+bool is_same(const MergeResult& own, const MergeResult& other) {
+  return own.shape == other.shape && own.type == other.type &&
+         std::ranges::equal(own.bytes, other.bytes);
 }
 
 std::string digest_of_choices(const Trace& trace) {

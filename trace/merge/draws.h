@@ -1,5 +1,9 @@
 // What random operators drew in a run: records of kind `draw`, whole and by id.
 //
+// Within modules they draw masks and noise. Outside of them, in a record of the whole step, they
+// draw data: samples, times, what is added to a sample. Ranks draw data for samples of their own,
+// so that their draws lie behind one another, in the order of the ranks, unless all draw the same.
+//
 // A draw that nobody could read, because an operator keeps it for itself (fused attention), is
 // recorded without elements. Nothing can follow it, and nothing that depends on it can be judged.
 //
@@ -36,12 +40,20 @@ class TTRACE_API Draws {
   std::map<TensorId, std::vector<Shard>> shards_;
 };
 
+[[nodiscard]] TTRACE_API bool is_draw_of_data(const TensorId& id);
+
 // Whether somebody has read what was drawn. Requires: at least one shard.
 [[nodiscard]] TTRACE_API bool is_readable_draw(std::span<const Shard> shards);
 
+// Whether ranks with samples of their own have all drawn the same data.
+[[nodiscard]] TTRACE_API bool repeats_data(std::span<const Shard> shards);
+
 // Merges a draw. Nothing if nobody has read it, if its parts make no whole, or if nobody declares
-// where it lies and the ranks hold different values.
+// where it lies and the ranks hold different values. What repeats_data() is whole on every rank.
 [[nodiscard]] TTRACE_API std::optional<MergeResult> whole_draw(std::span<const Shard> shards);
+
+// Whether both hold the same numbers of one type.
+[[nodiscard]] TTRACE_API bool is_same(const MergeResult& own, const MergeResult& other);
 
 // Names what a run chose, experts (routing.h) and draws: 16 hexadecimal digits, empty if it chose
 // nothing. Throws UsageError as read_routing() does.

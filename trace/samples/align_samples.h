@@ -50,6 +50,8 @@ struct TTRACE_API SampleAlignment {
   [[nodiscard]] bool is_unaligned(const TensorId& id) const {
     return unaligned.contains({id.step, id.microbatch});
   }
+  // Whether nothing says which of the candidate's samples is which of the reference's.
+  [[nodiscard]] bool knows_nothing() const { return !unaligned.empty() && findings.empty(); }
   // Whether it is data that the programs read.
   [[nodiscard]] bool is_data(TensorId id) const;
   // Whether a micro-batch of the step could not be aligned, so that its sums lack samples.

@@ -22,8 +22,8 @@ tracer = ttrace.attach(model, optimizer=optimizer if args.optimizer else None)
 tracer.not_seen("state", "this program keeps a counter of its own")
 if args.unseeded:
     torch.seed()
+inputs = torch.randn(64, 16) * (float("nan") if args.nan else 1.0)
 with tracer.step(0) as step:
-    inputs = torch.randn(64, 16) * (float("nan") if args.nan else 1.0)
     with torch.autocast("cpu", torch.bfloat16, enabled=args.autocast):
         outputs = model(inputs)
     loss = outputs.float().square().mean() * args.wrong

@@ -1,0 +1,84 @@
+#include "analysis/checks/other_data.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace ttrace {
+namespace {
+
+bool is_other_data(double error, double norm) {
+  constexpr double kMuch = 0.25;
+  return error > kMuch * norm;
+}
+
+// The first tensor that shows that the reference does not repeat its data.
+std::optional<TensorId> data_drawn_anew(const NoiseModel& noise,
+                                        std::span<const TensorVerdict> tensors) {
+  for (const TensorVerdict& tensor : tensors) {
+    if (!tensor.is_given || !tensor.comparison) {
+      continue;
+    }
+    const double norm = tensor.comparison->reference_norm;
+    const NoiseRow* const second = noise.irreproducible().find(tensor.id);
+    const TensorNoise* const passes = noise.find(tensor.id);
+    const double own = second != nullptr   ? std::sqrt(second->sum_squared)
+                       : passes != nullptr ? std::sqrt(passes->mean_squared)
+                                           : 0.0;
+    if (is_other_data(own, norm) && is_other_data(tensor.comparison->error, norm)) {
+      return tensor.id;
+    }
+  }
+  return std::nullopt;
+}
+
+bool reads_other_data(std::span<const TensorVerdict> tensors) {
+  return std::ranges::any_of(tensors, [](const TensorVerdict& tensor) {
+    return tensor.is_given && tensor.comparison &&
+           is_other_data(tensor.comparison->error, tensor.comparison->reference_norm);
+  });
+}
+
+}  // namespace
+
+std::optional<TensorId> data_drawn_apart(const Draws& reference, const Draws& candidate) {
+  const auto has_all = [&](const TensorId& id, std::span<const Shard> shards) {
+    const auto own = reference.of(id);
+    const auto other = whole_draw(shards);
+    return shards.front().record->placement.is_whole() && own && other && is_same(*own, *other);
+  };
+  const auto is_of_data = [](const auto& entry) { return is_draw_of_data(entry.first); };
+  const auto apart = std::ranges::find_if(candidate.all(), [&](const auto& entry) {
+    return is_of_data(entry) && !repeats_data(entry.second) && !has_all(entry.first, entry.second);
+  });
+  return apart == candidate.all().end() || std::ranges::none_of(reference.all(), is_of_data)
+             ? std::nullopt
+             : std::optional(apart->first);
+}
+
+std::string why_other_data(const Trace& reference,
+                           const Trace& candidate,
+                           const NoiseModel& noise,
+                           std::span<const TensorVerdict> tensors,
+                           bool knows_no_sample) {
+  if (const auto drawn = data_drawn_anew(noise, tensors)) {
+    return fmt::format(
+        "the runs do not read the same data, and the reference does not repeat its own ({}); seed "
+        "what the programs draw, or let them read it from a file",
+        to_string(*drawn));
+  }
+  const bool differ = knows_no_sample || reads_other_data(tensors);
+  const auto drawn =
+      differ ? data_drawn_apart(Draws(reference), Draws(candidate)) : std::optional<TensorId>();
+  return drawn
+             ? fmt::format(
+                   "the programs draw random numbers for their samples ({}), which the reference "
+                   "could not follow: nobody can tell which numbers belong to which sample; let "
+                   "every rank draw the whole batch with one seed and keep what its samples need, "
+                   "or read the numbers from a file",
+                   to_string(*drawn))
+             : std::string();
+}
+
+}  // namespace ttrace
