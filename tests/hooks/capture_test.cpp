@@ -504,10 +504,11 @@ TEST(Capture, OptimizerOperatorsAreNoRecords) {
   Holder root;
   auto fc = root.add("fc", torch::nn::Linear(4, 4));
   fill_all(root);
+  const at::Tensor x = random_tensor({2, 4});
   const Captured captured = trace_step(root, [&](Step& step) {
     {
       const auto microbatch = step.microbatch(0);
-      fc->forward(random_tensor({2, 4})).sum().backward();
+      fc->forward(x).sum().backward();
     }
     step.gradients_reduced({{"fc.weight", fc->weight.grad()}});
     const at::NoGradGuard no_grad;

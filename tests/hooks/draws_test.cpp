@@ -86,13 +86,22 @@ class DrawsTest : public ::testing::Test {
 TEST_F(DrawsTest, EveryDrawOfAModuleIsRecordedAndAMaskInOneByte) {
   const at::Tensor result = run(reference_pass(reference_.path()), 1);
   const Captured captured(step0(reference_));
-  EXPECT_THAT(captured.ids_with("/draw/"), ElementsAre("s0/m0/draw/drop/0", "s0/m0/draw/drop/1"));
+  EXPECT_THAT(captured.ids_with("/m0/draw/"),
+              ElementsAre("s0/m0/draw/drop/0", "s0/m0/draw/drop/1"));
   EXPECT_EQ(captured.record("s0/m0/draw/drop/0").type, ElementType::kBool);
   EXPECT_EQ(captured.record("s0/m0/draw/drop/1").type, ElementType::kF32);
   const at::Tensor mask = captured.tensor("s0/m0/draw/drop/0");
   const at::Tensor noise = captured.tensor("s0/m0/draw/drop/1");
   const at::Tensor x = random_tensor({6, 4}).abs().add(1);
   EXPECT_SAME(result, x * (mask.to(at::kFloat) / 0.5) + noise);
+}
+
+TEST_F(DrawsTest, WhatAStepDrawsOutsideOfModulesIsOfNoMicrobatchAndTheRanksRowsLieInOrder) {
+  run_candidate();
+  const Captured last(candidate_ / "step000000/rank00001.h5");
+  EXPECT_THAT(last.ids_with("s0/draw/"),
+              ElementsAre("s0/draw/step.normal_/0", "s0/draw/step.uniform_/0"));
+  EXPECT_EQ(to_string(last.record("s0/draw/step.normal_/0").placement), "12/6:0+6+6 4");
 }
 
 TEST_F(DrawsTest, WhatDrawsNothingIsNotRecorded) {
