@@ -118,6 +118,17 @@ std::string steps_of(const Trace& trace, const Selection& selection) {
 
 }  // namespace
 
+void require_followed(const Trace& reference, const Trace& candidate) {
+  const std::string& followed = reference.manifest().forced_routing;
+  TTRACE_CHECK(followed.empty() || followed == digest_of_choices(candidate),
+               UsageError,
+               fmt::format("the reference {} used the choices of another candidate than {}; run it "
+                           "again with TTRACE_CANDIDATE set to this candidate, or give a reference "
+                           "that chose for itself",
+                           reference.directory(),
+                           candidate.directory()));
+}
+
 std::vector<std::string> check_comparable(const Trace& reference,
                                           const Trace& candidate,
                                           const Selection& selection) {
@@ -135,16 +146,6 @@ std::vector<std::string> check_comparable(const Trace& reference,
                              "with the same TTRACE_STEPS, or select common steps with --steps",
                              steps_of(reference, selection),
                              steps_of(candidate, selection)));
-  }
-
-  if (!r.forced_routing.empty()) {
-    TTRACE_CHECK(r.forced_routing == digest_of_choices(candidate),
-                 UsageError,
-                 fmt::format("the reference {} used the choices of experts of another candidate "
-                             "than {}; run it again with TTRACE_CANDIDATE set to this candidate, "
-                             "or give a reference that chose its own experts",
-                             reference.directory(),
-                             candidate.directory()));
   }
 
   require_same_products(r, c);

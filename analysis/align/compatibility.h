@@ -12,11 +12,15 @@ namespace ttrace {
 // Throws UsageError naming the first difference of `model` or `data`, or the sets of steps where
 // those selected differ: a step that only one side ran has nothing to be compared with, and leaving
 // it out silently would hide what the user asked for. Where one side was renamed, keys that only
-// one program has are remarks, and so are the names of their classes. Throws as well that the
-// reference followed another candidate's choices of experts, and that F32 products were rounded on
-// one side alone. Returns remarks on precision, passes, versions and the machines.
+// one program has are remarks, and so are the names of their classes. Throws as well that F32
+// products were rounded on one side alone. Returns remarks on precision, passes, versions and the
+// machines.
 [[nodiscard]] std::vector<std::string> check_comparable(const Trace& reference,
                                                         const Trace& candidate,
                                                         const Selection& selection = {});
+
+// Throws UsageError that the reference followed another candidate's choices. Requires: the
+// candidate as its program wrote it, see digest_of_choices().
+void require_followed(const Trace& reference, const Trace& candidate);
 
 }  // namespace ttrace

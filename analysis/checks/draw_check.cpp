@@ -133,7 +133,11 @@ bool may_follow_from_draws(const TensorVerdict& tensor) {
 }  // namespace
 
 bool has_other_draws(const Draws& reference, const Draws& candidate) {
+  const bool follows_data = data_of_its_own(reference, candidate).has_value();
   return std::ranges::any_of(candidate.all(), [&](const auto& entry) {
+    if (is_draw_of_data(entry.first) && !follows_data) {
+      return false;
+    }
     const auto own = reference.of(entry.first);
     const auto other = own ? whole_draw(entry.second) : std::nullopt;
     return own && other && own->shape == other->shape && !is_same(*own, *other);

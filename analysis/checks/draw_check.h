@@ -28,6 +28,7 @@
 namespace ttrace {
 
 // Whether the reference must follow the candidate's draws: one of those that it can follow differs.
+// It follows data only where data_of_its_own() finds some.
 [[nodiscard]] bool has_other_draws(const Draws& reference, const Draws& candidate);
 
 // Adds a failed check to every draw that is the same for different parts of one tensor. Where only

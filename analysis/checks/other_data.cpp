@@ -1,9 +1,12 @@
 #include "analysis/checks/other_data.h"
 
+#include "trace/merge/draws.h"
+
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace ttrace {
 namespace {
@@ -42,21 +45,6 @@ bool reads_other_data(std::span<const TensorVerdict> tensors) {
 
 }  // namespace
 
-std::optional<TensorId> data_drawn_apart(const Draws& reference, const Draws& candidate) {
-  const auto has_all = [&](const TensorId& id, std::span<const Shard> shards) {
-    const auto own = reference.of(id);
-    const auto other = whole_draw(shards);
-    return shards.front().record->placement.is_whole() && own && other && is_same(*own, *other);
-  };
-  const auto is_of_data = [](const auto& entry) { return is_draw_of_data(entry.first); };
-  const auto apart = std::ranges::find_if(candidate.all(), [&](const auto& entry) {
-    return is_of_data(entry) && !repeats_data(entry.second) && !has_all(entry.first, entry.second);
-  });
-  return apart == candidate.all().end() || std::ranges::none_of(reference.all(), is_of_data)
-             ? std::nullopt
-             : std::optional(apart->first);
-}
-
 std::string why_other_data(const Trace& reference,
                            const Trace& candidate,
                            const NoiseModel& noise,
@@ -70,7 +58,7 @@ std::string why_other_data(const Trace& reference,
   }
   const bool differ = knows_no_sample || reads_other_data(tensors);
   const auto drawn =
-      differ ? data_drawn_apart(Draws(reference), Draws(candidate)) : std::optional<TensorId>();
+      differ ? data_of_its_own(Draws(reference), Draws(candidate)) : std::optional<TensorId>();
   return drawn
              ? fmt::format(
                    "the programs draw random numbers for their samples ({}), which the reference "

@@ -9,22 +9,11 @@
 #include "analysis/bounds/noise.h"
 #include "analysis/findings/verdict.h"
 #include "trace/file/trace_reader.h"
-#include "trace/merge/draws.h"
 
-#include <ttrace/tensor_id.h>
-
-#include <optional>
 #include <span>
 #include <string>
 
 namespace ttrace {
-
-// The candidate's first draw of data of which nobody can tell which numbers belong to which sample:
-// ranks drew parts of it, or the reference has drawn others. Nothing where the reference draws no
-// data. A draw that ranks repeat for samples of their own does not count: it is wrong, or the data
-// are equal.
-[[nodiscard]] std::optional<TensorId> data_drawn_apart(const Draws& reference,
-                                                       const Draws& candidate);
 
 // One sentence with its remedy; empty where what differs in the data is to be judged. Data differ
 // where a tensor that the model is given does by more than a quarter of its norm (numbers drawn

@@ -19,28 +19,49 @@ TensorId first_forward(TensorId id) {
   return id;
 }
 
+// Choices have the places of their samples. Where these are not known, as of data that the other
+// run has yet to follow, they stay where they are.
+Trace open_followed(const std::string& directory, const std::string& reference) {
+  Trace trace = Trace::open(directory);
+  if (!reference.empty() && reference != directory) {
+    const SampleAlignment samples = align_samples(Trace::open(reference), trace);
+    return samples.unaligned.empty() ? std::move(trace) : Trace::open(directory);
+  }
+  return trace;
+}
+
 }  // namespace
 
-FollowedChoices::FollowedChoices(const std::string& directory, const std::string& reference)
-    : trace_(open_aligned(reference, directory)),
+FollowedChoices::FollowedChoices(const std::string& directory,
+                                 const std::string& reference,
+                                 bool repeats)
+    : trace_(open_followed(directory, reference)),
       routing_(read_routing(trace_)),
       draws_(trace_),
-      digest_(digest_of_choices(trace_)) {}
+      digest_(digest_of_choices(Trace::open(directory))),
+      reference_(reference.empty() ? Trace() : Trace::open(reference)),
+      of_reference_(reference_) {
+  if (repeats) {
+    data_ = &of_reference_;
+  } else if (data_of_its_own(of_reference_, draws_)) {
+    data_ = &draws_;
+  }
+}
 
 std::shared_ptr<const FollowedChoices> FollowedChoices::of(const Environment& environment) {
-  if (environment.pass != Pass::kNoise) {
-    return environment.candidate.empty() ? nullptr
-                                         : std::make_shared<const FollowedChoices>(
-                                               environment.candidate, environment.reference);
-  }
+  const std::string& reference = environment.reference;
+  const bool repeats = environment.pass == Pass::kNoise;
   const bool own = environment.candidate.empty();
+  if (own && !repeats) {
+    return nullptr;
+  }
   auto result = std::make_shared<const FollowedChoices>(
-      own ? environment.reference : environment.candidate, environment.reference);
-  const std::string followed = read_manifest(environment.reference).forced_routing;
-  TTRACE_CHECK(followed == (own ? "" : result->digest_),
+      own ? reference : environment.candidate, reference, repeats);
+  const std::string followed = repeats ? read_manifest(reference).forced_routing : "";
+  TTRACE_CHECK(!repeats || followed == (own ? "" : result->digest_),
                UsageError,
                "the reference ",
-               environment.reference,
+               reference,
                followed.empty() ? " chose its own experts and random numbers, but "
                                 : " used the choices with digest " + followed + ", but ",
                own ? "TTRACE_CANDIDATE is not set"
@@ -81,7 +102,8 @@ at::Tensor FollowedChoices::experts(const TensorId& id,
 std::optional<std::vector<std::byte>> FollowedChoices::draw(const TensorId& id,
                                                             const Placement& placement,
                                                             const TensorCopy& own) const {
-  const std::optional<MergeResult> drawn = draws_.of(first_forward(id));
+  const Draws* const draws = is_draw_of_data(id) ? data_ : &draws_;
+  const auto drawn = draws == nullptr ? std::nullopt : draws->of(first_forward(id));
   if (!drawn || drawn->shape != placement.logical_shape()) {
     return std::nullopt;
   }

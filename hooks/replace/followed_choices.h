@@ -4,7 +4,7 @@
 // random numbers in different orders. What follows is another computation, not the same one with an
 // error. So that errors can be judged, a reference may follow a candidate (TTRACE_CANDIDATE). A
 // noise pass always follows another run: the candidate that its reference followed, or else the
-// reference itself.
+// reference itself. Data that its reference has drawn it draws again.
 //
 // Thread-safety: immutable after construction, which reads HDF5 files: on the training thread,
 // before the writer thread exists.
@@ -30,9 +30,11 @@ namespace ttrace {
 
 class FollowedChoices {
  public:
-  // Reads a trace. `reference`: the trace to whose samples its own are brought; empty: none. Throws
-  // UsageError or FormatError where its choices cannot be read.
-  explicit FollowedChoices(const std::string& directory, const std::string& reference = "");
+  // Reads a trace. `reference`: the trace to whose samples its own are brought, where each of them
+  // is known; empty: none. `repeats`: the pass repeats that reference, data and all; otherwise it
+  // follows data that data_of_its_own() finds. Throws UsageError or FormatError where choices
+  // cannot be read.
+  FollowedChoices(const std::string& directory, const std::string& reference, bool repeats);
 
   // The choices that the variables request, or null. Throws UsageError, also for a noise pass whose
   // reference used another candidate's choices than those of TTRACE_CANDIDATE, or if that variable
@@ -46,6 +48,7 @@ class FollowedChoices {
                                    const at::Tensor& own) const;
   // The part of a draw that takes the place of `own`, which lies at `placement`. Nothing if the
   // trace has no such draw that can be followed, or has it in another shape: a comparison says so.
+  // Nothing either for data that the program itself draws.
   [[nodiscard]] std::optional<std::vector<std::byte>> draw(const TensorId& id,
                                                            const Placement& placement,
                                                            const TensorCopy& own) const;
@@ -58,6 +61,9 @@ class FollowedChoices {
   Routing routing_;
   Draws draws_;
   std::string digest_;
+  Trace reference_;
+  Draws of_reference_;
+  const Draws* data_ = nullptr;  // null: the program's own
 };
 
 }  // namespace ttrace

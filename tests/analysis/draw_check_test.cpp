@@ -1,7 +1,6 @@
 // Random numbers: what contradicts itself, and what nobody could follow.
 #include "analysis/checks/draw_check.h"
 
-#include "analysis/checks/other_data.h"
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
@@ -9,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -217,7 +217,40 @@ TEST_F(DrawCheck, DataThatAllRanksRepeatAreTheWhole) {
   EXPECT_EQ(draws.of(parse_tensor_id(kData))->shape, (std::vector<std::int64_t>{8}));
   reference_.add(0, data(mask(8, 3)));
   const Trace other = reference_.write();
-  EXPECT_EQ(data_drawn_apart(Draws(other), draws), std::nullopt);
+  EXPECT_EQ(data_of_its_own(Draws(other), draws), std::nullopt);
+}
+
+// Symptom: of programs with common seeds, one drew a batch more in its step, and the reference
+// followed another step's data.
+TEST_F(DrawCheck, NumbersThatTheReferenceDrawsElsewhereAreNotFollowed) {
+  TraceBuilder candidate = ranks("dp");
+  candidate.add(0, data(mask(64, 1), part(128, 0, 2))).add(1, data(mask(64, 2), part(128, 1, 2)));
+  const Trace trace = candidate.write();
+  Tensor later = data(mask(64, 2));
+  later.id = "s0/draw/step.bernoulli_/0#1";
+  reference_.add(0, data(mask(64, 1))).add(0, later);
+  const Trace other = reference_.write();
+  EXPECT_EQ(data_of_its_own(Draws(other), Draws(trace)), std::nullopt);
+  EXPECT_FALSE(has_other_draws(Draws(other), Draws(trace)));
+}
+
+TEST_F(DrawCheck, PermutationsOfRanksNumberTheRowsOfAll) {
+  TraceBuilder candidate = ranks("dp");
+  for (const int rank : {0, 1}) {
+    Tensor tensor{"s0/draw/step.randperm/0", {2, 0, 1}, ElementType::kI64};
+    tensor.shape = {3};
+    tensor.placement = part(6, rank, 2);
+    if (rank == 1) {
+      tensor.values = {1, 2, 0};
+    }
+    candidate.add(rank, tensor);
+  }
+  const Trace trace = candidate.write();
+  const auto drawn = Draws(trace).of(parse_tensor_id("s0/draw/step.randperm/0"));
+  ASSERT_TRUE(drawn.has_value());
+  std::vector<std::int64_t> rows(6);
+  std::memcpy(rows.data(), drawn->bytes.data(), drawn->bytes.size());
+  EXPECT_EQ(rows, (std::vector<std::int64_t>{2, 0, 1, 4, 5, 3}));
 }
 
 // Symptom: a right program that draws its samples in other pieces than the reference diverged at

@@ -1,4 +1,5 @@
 // Choices of experts: legal flips, illegal ones, and what comes after a flip.
+#include "analysis/align/compatibility.h"
 #include "analysis/diff.h"
 #include "analysis/reports/report_writers.h"
 #include "analysis/trace_builder.h"
@@ -257,8 +258,10 @@ TEST_F(RoutingCheck, ReferenceThatFollowedAnotherCandidateIsRefused) {
   build(candidate_, choices(experts_), margins(margins_), 0.0);
   build(reference_, choices(experts_), margins(margins_), 0.0);
   reference_.manifest.forced_routing = "0123456789abcdef";
+  const Trace reference = reference_.write();
+  const Trace candidate = candidate_.write();
   try {
-    run();
+    require_followed(reference, candidate);
     FAIL() << "compared with what followed somebody else";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.message(), HasSubstr("of another candidate than"));

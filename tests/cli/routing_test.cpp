@@ -97,7 +97,7 @@ TEST_F(CheckRouting, DiffOfARunTakesTheReferenceThatFits) {
   ASSERT_EQ(against_stored(trainer("--route 6,1,2,3"), "other").exit_code, 0);
   const ProcessResult foreign = ttrace({"diff", "flipped/rerouted", "other/candidate"});
   EXPECT_EQ(foreign.exit_code, 2);
-  EXPECT_THAT(foreign.err, HasSubstr("used the choices of experts of another candidate"));
+  EXPECT_THAT(foreign.err, HasSubstr("used the choices of another candidate"));
 }
 
 TEST_F(CheckRouting, ReferenceThatCannotGoOnStillJudgesTheRest) {

@@ -22,13 +22,15 @@ def compare(check):
     return run
 
 
-@pytest.mark.parametrize(("data", "weight"), [("diffusion", "up.weight"), ("tokens", "head.weight")])
+@pytest.mark.parametrize(
+    ("data", "weight"), [("diffusion", "up.weight"), ("mixed", "up.weight"), ("tokens", "head.weight")]
+)
 def test_ranks_draw_the_data_of_their_own_samples(compare, data, weight):
     """Symptom: a right program diverged at its data, "the programs do not read the same input"."""
     outcome = compare(f"--data {data}", f"--data {data}")
     assert outcome.code == 0, outcome.summary()
     assert (outcome.folder / "rerouted").exists()
-    assert not any("/draw/" in identity for identity in outcome.ids())
+    assert not any("/draw/step." in identity for identity in outcome.ids())
     assert f"s0/main_grad/{weight}/0" in outcome.ids()
 
 

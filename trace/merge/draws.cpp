@@ -7,12 +7,37 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
+#include <iterator>
+#include <set>
 
 namespace ttrace {
 namespace {
 
 std::uint64_t with(const void* bytes, std::size_t size, std::uint64_t digest) {
   return XXH3_64bits_withSeed(bytes, size, digest);
+}
+
+bool is_permutation(const Record& record) {
+  return is_draw_of_data(record.id) && record.id.path == "step.randperm" &&
+         record.type == ElementType::kI64 && record.shape.size() == 1;
+}
+
+// Behind permutations of `count` rows, which each rank has numbered from 0, come the next rank's.
+void number_all_rows(MergeResult& merged, std::int64_t count) {
+  merged.storage.assign(merged.bytes.begin(), merged.bytes.end());
+  merged.bytes = merged.storage;
+  for (std::int64_t at = 0; at < merged.shape.front(); ++at) {
+    std::byte* const place = &merged.storage[static_cast<std::size_t>(at) * sizeof at];
+    std::int64_t row = 0;
+    std::memcpy(&row, place, sizeof row);
+    row += at - at % count;
+    std::memcpy(place, &row, sizeof row);
+  }
+}
+
+std::uint64_t digest_of(std::span<const std::byte> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
 }
 
 }  // namespace
@@ -65,7 +90,37 @@ std::optional<MergeResult> whole_draw(std::span<const Shard> shards) {
   if (!merged.has_tensor() || (is_guess && !merged.findings.empty())) {
     return std::nullopt;
   }
+  const Record& first = *shards.front().record;
+  if (is_permutation(first)) {
+    number_all_rows(merged, first.shape.front());
+  }
   return merged;
+}
+
+std::optional<TensorId> data_of_its_own(const Draws& reference, const Draws& candidate) {
+  std::set<std::uint64_t> known;
+  for (const auto& [id, shards] : reference.all()) {
+    if (is_draw_of_data(id)) {
+      std::ranges::transform(shards, std::inserter(known, known.end()), [](const Shard& shard) {
+        return digest_of(shard.bytes);
+      });
+    }
+  }
+  std::size_t own = 0;  // bytes
+  std::size_t all = 0;
+  std::optional<TensorId> first;
+  for (const auto& [id, shards] : candidate.all()) {
+    if (!is_draw_of_data(id) || repeats_data(shards)) {
+      continue;
+    }
+    for (const Shard& shard : shards) {
+      const bool is_own = !known.contains(digest_of(shard.bytes));
+      own += is_own ? shard.bytes.size() : 0;
+      all += shard.bytes.size();
+      first = is_own && !first ? std::optional(id) : first;
+    }
+  }
+  return known.empty() || 2 * own <= all ? std::nullopt : first;
 }
 
 bool is_same(const MergeResult& own, const MergeResult& other) {

@@ -3,6 +3,7 @@
 // Within modules they draw masks and noise. Outside of them, in a record of the whole step, they
 // draw data: samples, times, what is added to a sample. Ranks draw data for samples of their own,
 // so that their draws lie behind one another, in the order of the ranks, unless all draw the same.
+// A permutation numbers the rows of its rank, which lie behind those of the ranks before it.
 //
 // A draw that nobody could read, because an operator keeps it for itself (fused attention), is
 // recorded without elements. Nothing can follow it, and nothing that depends on it can be judged.
@@ -52,11 +53,19 @@ class TTRACE_API Draws {
 // where it lies and the ranks hold different values. What repeats_data() is whole on every rank.
 [[nodiscard]] TTRACE_API std::optional<MergeResult> whole_draw(std::span<const Shard> shards);
 
+// The candidate's first draw of data that is not one of the reference's, where most of what it
+// draws is not: seeds differ, and data are the same only if the reference follows them. Programs
+// with common seeds draw the same numbers, although in other calls or on other ranks. What
+// repeats_data() does not count. Nothing where the reference draws no data.
+[[nodiscard]] TTRACE_API std::optional<TensorId> data_of_its_own(const Draws& reference,
+                                                                 const Draws& candidate);
+
 // Whether both hold the same numbers of one type.
 [[nodiscard]] TTRACE_API bool is_same(const MergeResult& own, const MergeResult& other);
 
 // Names what a run chose, experts (routing.h) and draws: 16 hexadecimal digits, empty if it chose
-// nothing. Throws UsageError as read_routing() does.
+// nothing. Requires: the trace as its program wrote it, whose samples nobody aligned. Throws
+// UsageError as read_routing() does.
 [[nodiscard]] TTRACE_API std::string digest_of_choices(const Trace& trace);
 
 }  // namespace ttrace

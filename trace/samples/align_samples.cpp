@@ -180,12 +180,4 @@ SampleAlignment align_samples(const Trace& reference, Trace& candidate) {
   return result;
 }
 
-Trace open_aligned(const std::string& reference, const std::string& candidate) {
-  Trace trace = Trace::open(candidate);
-  if (!reference.empty() && reference != candidate) {
-    static_cast<void>(align_samples(Trace::open(reference), trace));
-  }
-  return trace;
-}
-
 }  // namespace ttrace

@@ -62,9 +62,5 @@ struct TTRACE_API SampleAlignment {
 // of the traces does not say which dimensions hold samples, and in interrupted steps. Throws
 // FormatError for records that contradict their files.
 [[nodiscard]] TTRACE_API SampleAlignment align_samples(const Trace& reference, Trace& candidate);
-// Opens the trace in the folder `candidate`, placed so beside the one in `reference`; an empty
-// `reference`, or the same folder, leaves it as it is. Throws FormatError as Trace::open() does.
-[[nodiscard]] TTRACE_API Trace open_aligned(const std::string& reference,
-                                            const std::string& candidate);
 
 }  // namespace ttrace

@@ -224,8 +224,7 @@ ReferenceRun prepare_judge(const CheckOptions& options,
     judge = plain;
   }
   if (options.rename && !judge.candidate.empty()) {
-    const Trace candidate = open_aligned(run.reference(), run.candidate());
-    const std::string followed = digest_of_choices(candidate);
+    const std::string followed = digest_of_choices(Trace::open(run.candidate()));
     rename_pass(options, judge.folder, run.rerouted(), {.forced_routing = followed}, course);
   } else if (options.rename && before > 0) {
     std::filesystem::remove_all(run.reference());  // once more, with its noise

@@ -1,5 +1,6 @@
 #include "analysis/cli/options/stored_pair.h"
 
+#include "analysis/align/compatibility.h"
 #include "analysis/cli/options/command_line.h"
 #include "analysis/cli/options/trace_argument.h"
 #include "analysis/cli/options/warn.h"
@@ -35,7 +36,7 @@ std::string reference_of(const std::string& run) {
     return run + "/reference";
   }
   const std::string followed = read_manifest(rerouted).forced_routing;
-  const Trace candidate = open_aligned(rerouted, run + "/candidate");
+  const Trace candidate = Trace::open(run + "/candidate");
   return followed == digest_of_choices(candidate) ? rerouted : run + "/reference";
 }
 
@@ -95,6 +96,7 @@ Report compare(const std::string& reference,
   const auto open = completeness == Completeness::kWhole ? Trace::open : Trace::open_partial;
   const Trace right = open(reference);
   Trace placed = open(candidate);
+  require_followed(right, placed);
   const SampleAlignment samples = align_samples(right, placed);
   options.samples = &samples;
   const std::vector<SettledClass> settled = settle_placements(right, placed, options.threads);

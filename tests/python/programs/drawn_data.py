@@ -1,4 +1,5 @@
-"""Programs that draw their data within the step: samples, times and noise of a diffusion model, or tokens.
+"""Programs that draw their data within the step: samples, times and noise of a diffusion model, or tokens of one
+with dropout.
 
 Each rank draws for its own samples, unless --whole lets all ranks draw the whole batch and keep a part of it.
 """
@@ -18,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 BATCH, WIDTH, VOCABULARY, LENGTH = 16, 12, 32, 8
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--data", default="diffusion", choices=["diffusion", "tokens"])
+parser.add_argument("--data", default="diffusion", choices=["diffusion", "mixed", "tokens"], help="mixed: samples with others")
 parser.add_argument("--read", choices=["in_order", "dealt"], help="clean samples are read; dealt: as DistributedSampler")
 parser.add_argument("--whole", action="store_true", help="ranks draw the whole batch and keep a part of it")
 parser.add_argument("--same", action="store_true", help="ranks have the same seed")
@@ -44,7 +45,7 @@ class Language(nn.Module):
         self.tokens, self.head = nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, VOCABULARY)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.head(torch.tanh(self.tokens(tokens)))
+        return self.head(F.dropout(torch.tanh(self.tokens(tokens)), 0.1))
 
 
 def kept(drawn: torch.Tensor) -> torch.Tensor:
@@ -58,6 +59,8 @@ def read() -> torch.Tensor:
 
 def denoise(model: nn.Module) -> torch.Tensor:
     clean = read() if ARGS.read else kept(torch.randn(COUNT, WIDTH))
+    if ARGS.data == "mixed":
+        clean = 0.7 * clean + 0.3 * clean[torch.randperm(len(clean))]
     time, noise = kept(torch.rand(COUNT, 1)), kept(torch.randn(COUNT, WIDTH))
     return (model(clean * (1 - time) + ARGS.wrong * noise * time, time) - noise).square().mean()
 
@@ -71,7 +74,7 @@ def main() -> None:
     if WORLD > 1:
         dist.init_process_group("gloo")
     torch.manual_seed(0)
-    model: nn.Module = Denoiser() if ARGS.data == "diffusion" else Language()
+    model: nn.Module = Language() if ARGS.data == "tokens" else Denoiser()
     if WORLD > 1:
         model = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
@@ -80,7 +83,7 @@ def main() -> None:
     with tracer.step(0) as step:
         optimizer.zero_grad()
         for _ in range(ARGS.pieces):
-            loss = (denoise if ARGS.data == "diffusion" else predict)(model) / ARGS.pieces
+            loss = (predict if ARGS.data == "tokens" else denoise)(model) / ARGS.pieces
             step.loss(loss)
             loss.backward()
         optimizer.step()
