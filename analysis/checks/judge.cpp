@@ -104,7 +104,7 @@ RecomputeResult check_recompute(std::span<const Shard> first,
   MergeResult value = merge(again);
   add(structure_checks(value, of_copies));
   MergeResult expected = merge(first);  // its own verdict reports what is wrong with it
-  add(type_checks(storage_type(first), storage_type(again), kWhere));
+  add(type_checks(first, again, kWhere));
   if (!expected.has_tensor() || !have_one_shape(expected, value)) {
     add(shape_checks(expected, value, kWhere));
     return result;
@@ -290,8 +290,7 @@ std::optional<Judge::Subject> Judge::prepare(const Match& match,
   }
   add_all(std::move(structure), verdict);
   if (options_.same_types) {
-    add_all(type_checks(storage_type(match.reference), storage_type(match.candidate), "reference"),
-            verdict);
+    add_all(type_checks(match.reference, match.candidate, "reference"), verdict);
   }
   ask_recompute(match, verdict);
   verdict.tensor_class = class_of(match.id, reference.shape.size());

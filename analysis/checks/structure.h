@@ -36,9 +36,11 @@ namespace ttrace {
                                           bool interrupted);
 
 // `where` names what the other side is: "reference", "first forward". Returns nothing if both are
-// equal.
-[[nodiscard]] std::vector<Check> type_checks(ElementType expected,
-                                             ElementType found,
+// equal, or if a buffer keeps more digits than the reference's: a program may compute a table in
+// F32 where another one rounds it with the parameters, and its values are compared.
+// Requires: at least one shard on each side.
+[[nodiscard]] std::vector<Check> type_checks(std::span<const Shard> reference,
+                                             std::span<const Shard> candidate,
                                              const std::string& where);
 // Returns nothing if the two can be compared, or if `found` is not a tensor, which
 // structure_checks() reports.

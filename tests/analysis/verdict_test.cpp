@@ -345,6 +345,24 @@ TEST_F(Verdict, ElementTypesMustAgreeInTheSamePrecision) {
   EXPECT_EQ(tensor.cause(), "its element type is bf16, but f32 in the reference");
 }
 
+// Symptom: Hugging Face's models under tensor parallelism keep their rotary table in F32, and the
+// reference, which is cast to BF16, rounds it: "its element type is f32, but bf16".
+TEST_F(Verdict, ABufferMayKeepMoreDigitsButNotFewer) {
+  const char* const kTable = "s0/buffer/table/0";
+  for (const bool keeps_more : {true, false}) {
+    const TemporaryDirectory folder;
+    TraceBuilder left(folder / "reference", "reference");
+    TraceBuilder right(folder / "candidate", "candidate", 2);
+    const ElementType wide = ElementType::kF32;
+    const ElementType narrow = ElementType::kBF16;
+    left.add(0, {kTable, {1, 2}, keeps_more ? narrow : wide});
+    right.add_everywhere({kTable, {1, 2}, keeps_more ? wide : narrow});
+    const Trace reference = left.write();
+    const Trace candidate = right.write();
+    EXPECT_EQ(diff(reference, candidate, {}).diverged(), !keeps_more);
+  }
+}
+
 TEST_F(Verdict, ElementTypesMayDifferInAnotherPrecision) {
   candidate_.manifest.precision = "bf16";
   reference_.add(0, {kOutput, {1, 2}});
