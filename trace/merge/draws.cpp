@@ -25,7 +25,7 @@ bool is_permutation(const Record& record) {
 
 // Behind permutations of `count` rows, which each rank has numbered from 0, come the next rank's.
 void number_all_rows(MergeResult& merged, std::int64_t count) {
-  merged.storage.assign(merged.bytes.begin(), merged.bytes.end());
+  merged.storage = std::vector<std::byte>(merged.bytes.begin(), merged.bytes.end());
   merged.bytes = merged.storage;
   for (std::int64_t at = 0; at < merged.shape.front(); ++at) {
     std::byte* const place = &merged.storage[static_cast<std::size_t>(at) * sizeof at];
