@@ -16,31 +16,28 @@ bool is_other_data(double error, double norm) {
   return error > kMuch * norm;
 }
 
+bool reads_other_data(const TensorVerdict& tensor) {
+  return tensor.is_given && tensor.comparison &&
+         is_other_data(tensor.comparison->error, tensor.comparison->reference_norm);
+}
+
 // The first tensor that shows that the reference does not repeat its data.
 std::optional<TensorId> data_drawn_anew(const NoiseModel& noise,
                                         std::span<const TensorVerdict> tensors) {
   for (const TensorVerdict& tensor : tensors) {
-    if (!tensor.is_given || !tensor.comparison) {
+    if (!reads_other_data(tensor)) {
       continue;
     }
-    const double norm = tensor.comparison->reference_norm;
     const NoiseRow* const second = noise.irreproducible().find(tensor.id);
     const TensorNoise* const passes = noise.find(tensor.id);
     const double own = second != nullptr   ? std::sqrt(second->sum_squared)
                        : passes != nullptr ? std::sqrt(passes->mean_squared)
                                            : 0.0;
-    if (is_other_data(own, norm) && is_other_data(tensor.comparison->error, norm)) {
+    if (is_other_data(own, tensor.comparison->reference_norm)) {
       return tensor.id;
     }
   }
   return std::nullopt;
-}
-
-bool reads_other_data(std::span<const TensorVerdict> tensors) {
-  return std::ranges::any_of(tensors, [](const TensorVerdict& tensor) {
-    return tensor.is_given && tensor.comparison &&
-           is_other_data(tensor.comparison->error, tensor.comparison->reference_norm);
-  });
 }
 
 }  // namespace
@@ -56,7 +53,7 @@ std::string why_other_data(const Trace& reference,
         "what the programs draw, or let them read it from a file",
         to_string(*drawn));
   }
-  const bool differ = knows_no_sample || reads_other_data(tensors);
+  const bool differ = knows_no_sample || std::ranges::any_of(tensors, reads_other_data);
   const auto drawn =
       differ ? data_of_its_own(Draws(reference), Draws(candidate)) : std::optional<TensorId>();
   return drawn

@@ -21,13 +21,26 @@ TensorId first_forward(TensorId id) {
 
 // Choices have the places of their samples. Where these are not known, as of data that the other
 // run has yet to follow, they stay where they are.
-Trace open_followed(const std::string& directory, const std::string& reference) {
+Trace open_followed(const std::string& directory, const Trace& reference) {
   Trace trace = Trace::open(directory);
-  if (!reference.empty() && reference != directory) {
-    const SampleAlignment samples = align_samples(Trace::open(reference), trace);
-    return samples.unaligned.empty() ? std::move(trace) : Trace::open(directory);
-  }
-  return trace;
+  const bool is_known = reference.directory() == trace.directory() ||
+                        align_samples(reference, trace).unaligned.empty();
+  return is_known ? std::move(trace) : Trace::open(directory);
+}
+
+// Of a noise pass. `digest`: of the candidate's choices; empty where none is given.
+void require_same_choices(const Environment& environment, const std::string& digest) {
+  const std::string followed = read_manifest(environment.reference).forced_routing;
+  const bool own = environment.candidate.empty();
+  TTRACE_CHECK(followed == digest,
+               UsageError,
+               "the reference ",
+               environment.reference,
+               followed.empty() ? " chose its own experts and random numbers, but "
+                                : " used the choices with digest " + followed + ", but ",
+               own ? "TTRACE_CANDIDATE is not set"
+                   : "TTRACE_CANDIDATE=" + environment.candidate + " has digest " + digest,
+               "; give a noise pass the TTRACE_CANDIDATE of its reference");
 }
 
 }  // namespace
@@ -35,11 +48,11 @@ Trace open_followed(const std::string& directory, const std::string& reference) 
 FollowedChoices::FollowedChoices(const std::string& directory,
                                  const std::string& reference,
                                  bool repeats)
-    : trace_(open_followed(directory, reference)),
+    : reference_(reference.empty() ? Trace() : Trace::open(reference)),
+      trace_(open_followed(directory, reference_)),
       routing_(read_routing(trace_)),
       draws_(trace_),
       digest_(digest_of_choices(Trace::open(directory))),
-      reference_(reference.empty() ? Trace() : Trace::open(reference)),
       of_reference_(reference_) {
   if (repeats) {
     data_ = &of_reference_;
@@ -57,16 +70,9 @@ std::shared_ptr<const FollowedChoices> FollowedChoices::of(const Environment& en
   }
   auto result = std::make_shared<const FollowedChoices>(
       own ? reference : environment.candidate, reference, repeats);
-  const std::string followed = repeats ? read_manifest(reference).forced_routing : "";
-  TTRACE_CHECK(!repeats || followed == (own ? "" : result->digest_),
-               UsageError,
-               "the reference ",
-               reference,
-               followed.empty() ? " chose its own experts and random numbers, but "
-                                : " used the choices with digest " + followed + ", but ",
-               own ? "TTRACE_CANDIDATE is not set"
-                   : "TTRACE_CANDIDATE=" + environment.candidate + " has digest " + result->digest_,
-               "; give a noise pass the TTRACE_CANDIDATE of its reference");
+  if (repeats) {
+    require_same_choices(environment, own ? "" : result->digest_);
+  }
   // There is nothing to reuse if the model makes no choices or TTRACE_FILTER left them out.
   return own && result->digest_.empty() ? nullptr : std::move(result);
 }

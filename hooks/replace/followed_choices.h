@@ -57,11 +57,11 @@ class FollowedChoices {
   [[nodiscard]] const std::string& digest() const { return digest_; }
 
  private:
+  Trace reference_;  // first: the other trace's samples are brought to where this one has them
   Trace trace_;
   Routing routing_;
   Draws draws_;
   std::string digest_;
-  Trace reference_;
   Draws of_reference_;
   const Draws* data_ = nullptr;  // null: the program's own
 };

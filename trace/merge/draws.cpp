@@ -36,8 +36,8 @@ void number_all_rows(MergeResult& merged, std::int64_t count) {
   }
 }
 
-std::uint64_t digest_of(std::span<const std::byte> bytes) {
-  return XXH3_64bits(bytes.data(), bytes.size());
+std::uint64_t digest_of(const Shard& shard) {
+  return with(shard.bytes.data(), shard.bytes.size(), 0);
 }
 
 }  // namespace
@@ -101,9 +101,7 @@ std::optional<TensorId> data_of_its_own(const Draws& reference, const Draws& can
   std::set<std::uint64_t> known;
   for (const auto& [id, shards] : reference.all()) {
     if (is_draw_of_data(id)) {
-      std::ranges::transform(shards, std::inserter(known, known.end()), [](const Shard& shard) {
-        return digest_of(shard.bytes);
-      });
+      std::ranges::transform(shards, std::inserter(known, known.end()), digest_of);
     }
   }
   std::size_t own = 0;  // bytes
@@ -114,7 +112,7 @@ std::optional<TensorId> data_of_its_own(const Draws& reference, const Draws& can
       continue;
     }
     for (const Shard& shard : shards) {
-      const bool is_own = !known.contains(digest_of(shard.bytes));
+      const bool is_own = !known.contains(digest_of(shard));
       own += is_own ? shard.bytes.size() : 0;
       all += shard.bytes.size();
       first = is_own && !first ? std::optional(id) : first;
