@@ -207,6 +207,23 @@ TEST_F(FailedPass, WhatTorchrunPrintsOfFailedProcessesHidesNothing) {
   EXPECT_THAT(alone.err, HasSubstr("failed (exitcode: 1)"));
 }
 
+// Symptom: a rank that the kernel killed prints nothing, and torchrun's report was cut off: "the
+// program exited with status 1", and nothing else.
+TEST_F(FailedPass, ARankThatASignalEndedIsNamedFromItsLaunchersReport) {
+  const std::string torchruns =
+      "W1127 23:50:31 1 torch/distributed/elastic/multiprocessing/api.py:1010] Sending process 7\n"
+      "E1127 23:50:31 1 torch/distributed/elastic/multiprocessing/api.py:984] failed (exitcode: "
+      "-9) local_rank: 1 (pid: 7) of binary: python\n";
+  EXPECT_THAT(ttrace(check(trainer(), printing(torchruns, 1))).err,
+              HasSubstr("\n  rank 1 was ended by signal 9 (Killed)\n"));
+  std::filesystem::remove_all(folder_ / "run");
+  const std::string mpiruns =
+      "mpirun noticed that process rank 0 with PID 0 on node a exited on signal 11 (Segmentation "
+      "fault).\n";
+  EXPECT_THAT(ttrace(check(trainer(), printing(mpiruns, 139))).err,
+              HasSubstr("\n  rank 0 was ended by signal 11 (Segmentation fault)\n"));
+}
+
 TEST_F(FailedPass, OfExceptionsThatFollowFromEachOtherTheLastIsQuoted) {
   const std::string log =
       "Traceback (most recent call last):\n"

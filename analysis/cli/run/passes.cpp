@@ -125,11 +125,18 @@ std::string quote_failures(const std::string& folder) {
   return text;
 }
 
+// "\n  rank 1 was ended by signal 9 (Killed)": torchrun's report, which says it, is cut off.
+std::string quote_silent_end(const std::string& text) {
+  const auto ended = first_silent_end(text);
+  return ended ? fmt::format("\n  rank {} {}", ended->rank, describe_exit(ended->signal)) : "";
+}
+
 // "\n  rank 1 raised ValueError: 30 is not divisible by 4\n    at train.py:88, in build"
-std::string quote_exception(const std::string& log) {
-  const auto exception = first_exception(end_of(log, kExceptionBytes));
+std::string quote_first_failure(const std::string& log) {
+  const std::string text = end_of(log, kExceptionBytes);
+  const auto exception = first_exception(text);
   if (!exception) {
-    return "";
+    return quote_silent_end(text);
   }
   return fmt::format("\n  {} raised {}{}",
                      exception->rank.empty() ? "it" : "rank " + exception->rank,
@@ -175,7 +182,7 @@ std::string cause_of_end(const Pass& pass, int wait_status) {
   std::string text = fmt::format("the {} pass failed: {}{}{}{}",
                                  pass.name,
                                  cause,
-                                 quote_exception(pass.log),
+                                 quote_first_failure(pass.log),
                                  quote_failures(pass.trace),
                                  quote_log(pass.log));
   if (!pass.remedy.empty()) {

@@ -168,4 +168,19 @@ std::optional<ProgramException> first_exception(std::string_view log) {
   return std::nullopt;
 }
 
+std::optional<SilentEnd> first_silent_end(std::string_view log) {
+  static const std::regex torchruns(R"(failed \(exitcode: -(\d+)\) local_rank: (\d+))");
+  static const std::regex mpiruns(R"(process rank (\d+) with PID .*exited on signal (\d+))");
+  for (const Line& line : lines_of(log)) {
+    std::smatch found;
+    if (std::regex_search(line.text, found, torchruns)) {
+      return SilentEnd{found[2].str(), std::stoi(found[1].str())};
+    }
+    if (std::regex_search(line.text, found, mpiruns)) {
+      return SilentEnd{found[1].str(), std::stoi(found[2].str())};
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace ttrace::cli

@@ -1,4 +1,4 @@
-// What a program raised, read from what it printed.
+// How a process of a program ended, read from what the program and its launcher printed.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -19,5 +19,14 @@ struct ProgramException {
 // its consequence. Of Python exceptions that follow from each other, the last one. Launchers'
 // reports of failed processes are passed over. Nothing where the log has no exception.
 [[nodiscard]] std::optional<ProgramException> first_exception(std::string_view log);
+
+struct SilentEnd {
+  std::string rank;
+  int signal;
+};
+
+// The first process that torchrun or mpirun reports as ended by a signal. Such a process prints
+// nothing itself.
+[[nodiscard]] std::optional<SilentEnd> first_silent_end(std::string_view log);
 
 }  // namespace ttrace::cli
