@@ -7,6 +7,7 @@ import torch
 from conftest import HERE, python, torchrun
 from torch import nn
 from ttrace.base.copies import Copies
+from ttrace.base.scalers import Scalers
 from ttrace.base.states import further_states
 from ttrace.base.values import Parameter
 
@@ -144,3 +145,16 @@ def test_what_a_scaler_keeps_is_compared(check):
     twice = scaled("--twice")
     assert twice.first == "s0/state/scaler.growth_tracker/0", twice.summary()
     assert twice.report["first_divergence"]["symptom"] == "replicas_disagree"
+
+
+# Symptom: Megatron-core with parallel experts has two parts of an optimizer, and a scaler for each: the second one's state
+# "was recorded by no rank" of the reference.
+def test_scalers_that_hold_the_same_are_one():
+    scalers = Scalers()
+    alike = [torch.amp.GradScaler("cpu") for _ in range(2)]
+    for scaler in alike:
+        scaler.scale(torch.zeros(()))  # which makes its scale
+        scalers.note(scaler)
+    assert [state.path for state in scalers.states()] == ["scaler"]
+    alike[1]._growth_tracker += 1
+    assert [state.path for state in scalers.states()] == ["scaler", "scaler_1"]

@@ -46,16 +46,22 @@ class Scalers:
         yield Replaced(torch.amp.GradScaler, "step", step)
 
     def states(self) -> list[OptimizerState]:
-        """As they are now."""
-        states = []
+        """As they are now. Those that hold the same are one: a framework gives each part of its optimizer a scaler, and one
+        with parallel experts has more parts."""
+        found: list[dict[str, torch.Tensor]] = []
         for scaler, scale in self._noted.values():
             kept = {name.lstrip("_"): value for name, value in scaler.state_dict().items()}
             if kept:  # else it is switched off
-                path = f"scaler_{len(states)}" if states else "scaler"
                 others, _ = further_states({name: kept[name] for name in _COUNTS if name in kept})
                 others["scale_change"] = number(_scale_of(scaler) / scale)
-                states.append(OptimizerState(path, others=others))
-        return states
+                if not any(_are_equal(others, earlier) for earlier in found):
+                    found.append(others)
+        return [OptimizerState(f"scaler_{i}" if i else "scaler", others=others) for i, others in enumerate(found)]
+
+
+def _are_equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    with unseen():
+        return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def _scale_of(scaler: Any) -> float:
