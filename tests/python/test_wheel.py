@@ -44,10 +44,32 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(sys.executable, "-m", "venv", folder / "venv")
     [site] = (folder / "venv" / "lib").glob("python*/site-packages")
     (site / "torch.pth").write_text(str(Path(torch.__file__).parents[1]) + "\n")
-    [wheel] = folder.glob("ttrace-*.whl")
+    [wheel] = folder.glob("ttrace_torch-*.whl")
     bin_folder = folder / "venv" / "bin"
     run(bin_folder / "python", "-m", "pip", "install", "--quiet", "--no-deps", wheel)
     return bin_folder
+
+
+def test_the_source_distribution_has_all_that_a_build_needs(tmp_path):
+    run(
+        sys.executable, "-c",
+        f"import os, scikit_build_core.build as b; os.chdir({str(ROOT)!r}); b.build_sdist({str(tmp_path)!r})",
+    )  # fmt: skip
+    [archive] = tmp_path.glob("ttrace_torch-*.tar.gz")
+    shutil.unpack_archive(archive, tmp_path, filter="data")
+    sources = tmp_path / archive.name.removesuffix(".tar.gz")
+    assert {"LICENSE", "README.md", "python"} <= {entry.name for entry in sources.iterdir()}
+    run(
+        "cmake", "-S", sources, "-B", tmp_path / "build", "-G", "Ninja",
+        "-DTTRACE_TESTS=OFF", "-DTTRACE_EXAMPLES=OFF", f"-DTTRACE_PYTHON={sys.executable}",
+    )  # fmt: skip
+
+
+def test_the_package_has_its_name_version_and_license(installed):
+    code = "from importlib.metadata import metadata as m; d = m('ttrace-torch'); print(d['Version'], d['License-Expression'])"
+    version, license_name = run(installed / "python", "-c", code).split()
+    assert run(installed / "ttrace", "--version").split() == ["ttrace", version]
+    assert license_name == "Apache-2.0"
 
 
 def test_the_package_loads_its_own_library(installed):

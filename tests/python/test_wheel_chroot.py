@@ -14,7 +14,7 @@ import try_wheel
 
 @pytest.mark.full
 def test_the_wheel_works_where_there_are_no_compilers_and_no_libraries_of_ours():
-    wheels = sorted((ROOT / "build" / "wheels").glob("ttrace-*.whl"))
+    wheels = sorted((ROOT / "build" / "wheels").glob("ttrace_torch-*.whl"))
     if not wheels:
         pytest.skip("there is no wheel in build/wheels; `./dev wheel` makes it")
     try:
