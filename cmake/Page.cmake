@@ -1,11 +1,4 @@
-# Makes page_parts.cpp of the files of analysis/reports/page and of Chart.js, which a report's page has in it. Debian and
-# Ubuntu: libjs-chart.js. Elsewhere, name its file: -DTTRACE_CHART_JS=/path/chart.min.js (version 3 or 4).
-find_file(TTRACE_CHART_JS NAMES chart.min.js chart.umd.js PATHS /usr/share PATH_SUFFIXES javascript/chart.js nodejs/chart.js/dist
-  DOC "Chart.js, which is bundled into the page of a report")
-if(NOT TTRACE_CHART_JS)
-  message(FATAL_ERROR "Chart.js is missing, which a report's page needs; install libjs-chart.js, or name its file: "
-    "-DTTRACE_CHART_JS=/path/chart.min.js")
-endif()
+# Makes page_parts.cpp of the files of analysis/reports/page and of Chart.js (version 3 or 4), which a report's page has in it.
 
 # A literal of a compiler may be short, so that the text comes in pieces.
 function(ttrace_page_part result name file)

@@ -3,7 +3,6 @@
 # libraries, so that other copies of them (HDF5 in h5py) may be in the same process.
 set(TTRACE_SELF_CONTAINED "" CACHE PATH "Prefix of static libraries that become part of ours; empty: the system's shared ones")
 if(NOT TTRACE_SELF_CONTAINED)
-  find_package(HDF5 REQUIRED COMPONENTS C)
   return()
 endif()
 list(PREPEND CMAKE_PREFIX_PATH ${TTRACE_SELF_CONTAINED})
