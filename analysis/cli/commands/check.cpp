@@ -1,3 +1,4 @@
+#include "analysis/cli/commands/auto_attach.h"
 #include "analysis/cli/commands/check_passes.h"
 #include "analysis/cli/commands/commands.h"
 #include "analysis/cli/commands/pass_plan.h"
@@ -55,6 +56,9 @@ void add_switches(po::options_description& named) {
       "zoom",
       "if a tensor diverges, run both programs once more with every operator inside its module "
       "recorded, and name the first wrong operator with its line of source; see docs/zoom.md")(
+      "auto",
+      "the programs have no line of TTrace: in Python, the model and the optimizer are found when "
+      "the first training step begins; see docs/python.md")(
       "no-forced", "skip the two passes that check each operator on the candidate's own inputs")(
       "golden",
       "run the reference once more in f64 and compare both programs with it; this shows whether "
@@ -223,6 +227,8 @@ CheckOptions read_options(const po::variables_map& values) {
   options.forced = values.count("no-forced") == 0;
   options.golden = values.count("golden") != 0;
   options.dyadic = values.count("dyadic") != 0;
+  options.automatic = values.count("auto") != 0;
+  options.rerun_given = rerun.has_value();
   options.self_check = self_check_of(values);
   options.noise = whole_number(values, "noise", 0);
   options.noise_given = !values["noise"].defaulted();
@@ -337,13 +343,16 @@ std::string summary(const RunDirectory& run, const Course& course) {
                      run.path());
 }
 
-CaptureCounts count_reference(const CheckOptions& options) {
+CaptureCounts count_reference(CheckOptions options) {
   if (options.stored) {
     return count_trace(options.reference);
   }
   const NoteInterrupts noted;
   TemporaryFolder folder("estimate");
   folder.keep(true);  // where the pass fails, it holds the log
+  if (options.automatic) {
+    attach_by_itself(options, folder.path() + "/auto");
+  }
   Pass pass{.name = "counting reference",
             .command = options.reference,
             .variables = variables(options, "reference"),
@@ -409,10 +418,17 @@ int run_check(const po::variables_map& values) {
     return run_estimate(options);
   }
   if (values.count("print-jobs") != 0) {
+    TTRACE_CHECK(!options.automatic,
+                 UsageError,
+                 "--print-jobs cannot go with --auto, which needs files that no job writes; leave "
+                 "--auto out, and add TTrace's four lines to the programs (docs/python.md)");
     print_jobs(std::cout, options, values);
     return 0;
   }
   const RunDirectory run = RunDirectory::create(options.output);
+  if (options.automatic) {
+    attach_by_itself(options, run.path() + "/auto");
+  }
   require_writable(options.report);  // perhaps in the folder of the run
   options.report.files.insert(options.report.files.begin(),
                               {{ReportFormat::kText, run.path() + "/report.txt"},

@@ -23,8 +23,10 @@ struct CheckOptions {
   std::string reference;  // a command, or the folder of a stored trace
   bool stored = false;    // it is a folder
   std::string candidate;
-  std::string rerun;   // command of a stored reference; empty: cannot be run again
-  std::string output;  // empty: runs/N
+  std::string rerun;  // command of a stored reference; empty: cannot be run again
+  bool rerun_given = false;
+  bool automatic = false;  // the programs have no line of TTrace
+  std::string output;      // empty: runs/N
   int noise = 5;
   bool noise_given = false;
   std::optional<StepRange> steps;

@@ -19,6 +19,7 @@ namespace ttrace::cli {
 [[nodiscard]] Manual verify_manual();
 [[nodiscard]] Manual timeline_manual();
 [[nodiscard]] Manual merge_manual();
+[[nodiscard]] Manual pack_manual();
 [[nodiscard]] Manual rename_manual();
 [[nodiscard]] Manual import_manual();
 [[nodiscard]] Manual doctor_manual();

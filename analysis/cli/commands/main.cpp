@@ -33,6 +33,7 @@ constexpr std::array kCommands{ttrace::cli::check_manual,
                                ttrace::cli::verify_manual,
                                ttrace::cli::timeline_manual,
                                ttrace::cli::merge_manual,
+                               ttrace::cli::pack_manual,
                                ttrace::cli::rename_manual,
                                ttrace::cli::import_manual,
                                ttrace::cli::doctor_manual};

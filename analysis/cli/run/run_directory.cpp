@@ -97,7 +97,11 @@ RunDirectory RunDirectory::create(const std::string& path) {
 void RunDirectory::use_stored(const std::string& folder, const std::string& trace) const {
   make_folder(fs::path(folder).parent_path());
   std::error_code error;
-  fs::create_directory_symlink(fs::canonical(trace), folder, error);
+  // Relative, so that both folders may move together.
+  fs::create_directory_symlink(
+      fs::relative(fs::canonical(trace), fs::canonical(fs::path(folder).parent_path())),
+      folder,
+      error);
   TTRACE_CHECK(
       !error, UsageError, fmt::format("cannot link {} to {}: {}", folder, trace, error.message()));
 }

@@ -45,7 +45,7 @@ class RunDirectory {
     return path_ + "/logs/" + pass + ".log";
   }
 
-  // Lets `folder` of this one be a stored trace elsewhere. Throws UsageError.
+  // Lets `folder` of this one be a stored trace elsewhere, by a relative link. Throws UsageError.
   void use_stored(const std::string& folder, const std::string& trace) const;
 
   // Replaces a file of this folder, as replace_file().
