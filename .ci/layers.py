@@ -60,6 +60,7 @@ BELOW = {
     "examples/megatron_mini/faults": "examples/megatron_mini",
     "examples/megatron_mini": "include",
     "examples/first_trace": "include",
+    "python/ttrace/auto": "python/ttrace",
     "python/ttrace/imports": "python/ttrace",
     "python/ttrace": "python/ttrace/programs",
     "python/ttrace/programs": "python/ttrace/base",

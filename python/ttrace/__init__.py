@@ -20,7 +20,7 @@ from .attach import attach, dtype, precision  # noqa: E402  needs the library
 from .base.layout import Axis, Layout  # noqa: E402
 from .base.program import Program  # noqa: E402
 from .base.recorder import Recorder  # noqa: E402
-from .base.regions import region  # noqa: E402
+from .base.regions import record, region  # noqa: E402
 from .base.values import (  # noqa: E402
     UNTRACED,
     Description,
@@ -42,6 +42,7 @@ from .reading import (  # noqa: E402
     Trace,
     TraceError,
     Verdict,
+    check,
     diff,
     open,
 )
@@ -75,9 +76,11 @@ __all__ = [
     "Verdict",
     "attach",
     "attach_trainer",
+    "check",
     "diff",
     "dtype",
     "open",
     "precision",
+    "record",
     "region",
 ]

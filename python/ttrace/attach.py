@@ -17,6 +17,22 @@ from .tracer import Tracer
 
 _session: Any = None  # reads TTRACE_* once
 _own_precision: str | None = None  # that the program asked for
+_attached = False
+
+
+def is_attached() -> bool:
+    """Whether this process has called `attach`."""
+    return _attached
+
+
+def _remember_that_it_is_attached() -> None:
+    global _attached
+    _attached = True
+
+
+def own_precision() -> str | None:
+    """What the program has asked `precision` for."""
+    return _own_precision
 
 
 def _the_session() -> Any:
@@ -92,6 +108,7 @@ def attach(
         ValueError: `placements` or `steps` has a value that is not listed here, or one of `copies` has none of the
             parameters.
     """
+    _remember_that_it_is_attached()
     if placements not in ("derived", "none"):
         raise ValueError(f'placements is "{placements}"; it must be "derived" or "none"')
     if steps not in ("program", "optimizer"):

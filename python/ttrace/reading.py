@@ -298,6 +298,14 @@ class Report(Mapping[str, Verdict]):
         """What the verdict does not cover: kind, side (reference, candidate or both) and sentence of each."""
         return list(self.json["not_seen"])
 
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame with a row per tensor, by id. Raises ImportError where pandas is not installed."""
+        import pandas
+
+        columns = ("status", "finding", "symptom", "cause", "error", "reference_norm", "bound", "bound_source", "ranks")
+        rows = [{"id": verdict.id} | {name: getattr(verdict, name) for name in columns} for verdict in self.values()]
+        return pandas.DataFrame(rows, columns=["id", *columns]).set_index("id")
+
     @property
     def counts(self) -> dict[str, int]:
         return dict(self.json["counts"])
@@ -316,9 +324,21 @@ def diff(reference: str | os.PathLike[str], candidate: str | os.PathLike[str] | 
     With one folder, that of a check, its own traces are compared. Raises TraceError where no comparison is possible.
     """
     paths = [str(reference)] if candidate is None else [str(reference), str(candidate)]
-    result = subprocess.run(
-        [_program(), "diff", *paths, *options, "--format", "json"], capture_output=True, text=True, check=False
-    )
+    return _report_of("diff", *paths, *options)
+
+
+def check(reference: str | os.PathLike[str], candidate: str, *options: str) -> Report:
+    """Runs two programs and compares them as `ttrace check` does, whose options these are:
+    `check("python train.py", "torchrun --nproc-per-node 2 train.py", "-o", "runs/tp2")`.
+
+    `reference` is a command, or the folder of a stored trace. Raises TraceError where a program failed or no comparison
+    is possible.
+    """
+    return _report_of("check", "--reference", str(reference), "--candidate", candidate, *options)
+
+
+def _report_of(*words: str) -> Report:
+    result = subprocess.run([_program(), *words, "--format", "json"], capture_output=True, text=True, check=False)
     if not result.stdout.startswith("{"):
         raise TraceError(result.stderr.strip().removeprefix("ttrace: error: "))
     return Report(json.loads(result.stdout))

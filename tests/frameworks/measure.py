@@ -1,6 +1,6 @@
 """Measures programs of other frameworks: alarms of clean runs, and how planted bugs are found.
 
-    ./dev frameworks [--family F]... [--filter REGEX] [--clean | --bugs] [--jobs N] [--json FILE] [--page FILE]
+    ./dev frameworks [--family F]... [--filter REGEX] [--clean | --bugs] [--auto] [--jobs N] [--json FILE] [--page FILE]
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def arguments() -> argparse.Namespace:
     add("--filter", default="", help="regular expression on 'FAMILY PROGRAM LAYOUT PRECISION' or 'FAMILY BUG'")
     add("--clean", action="store_true", help="only clean runs")
     add("--bugs", action="store_true", help="only bugs")
+    add("--auto", action="store_true", help="the scripts without their lines for TTrace, by `ttrace check --auto`")
     add("--jobs", type=int, default=1, help="number of families that run at the same time; default: 1")
     add("--json", type=Path, help="write every figure to this file")
     add("--page", type=Path, help="write the tables, in Markdown, to this file")
@@ -45,15 +46,17 @@ def tidy(check: Checker, keep: Path | None) -> None:
             shutil.rmtree(folder)
 
 
-def clean_row(check: Checker, family: Family, program: Program, layout: Layout, precision: str) -> dict:
-    run = run_clean(check, program, layout, precision)
+def clean_row(
+    check: Checker, family: Family, program: Program, layout: Layout, precision: str, auto: bool
+) -> dict:
+    run = run_clean(check, program, layout, precision, auto=auto)
     counts = (run.outcome.report or {}).get("counts", {})
     row = {
         "family": family.name, "program": program.name, "layout": layout.name, "ranks": layout.ranks,
         "precision": precision, "tensors": counts.get("tensors", 0), "operators": counts.get("operators", 0),
         "behind_flip": counts.get("behind_flip", 0), "allowed": counts.get("allowed_missing", 0),
         "exit_code": run.outcome.code, "alarms": run.alarms, "seconds": round(run.seconds, 1),
-        "lines_added": program.lines_added(),
+        "lines_added": 0 if auto else program.lines_added(),
     }  # fmt: skip
     verdict = f"{row['tensors']} tensors, {len(run.alarms)} alarms, exit code {row['exit_code']}"
     say(f"{family.name} {program.name} {layout.name} {precision}: {verdict} ({run.seconds:.0f} s)")
@@ -62,8 +65,8 @@ def clean_row(check: Checker, family: Family, program: Program, layout: Layout, 
     return row
 
 
-def bug_row(check: Checker, family: Family, bug: Bug) -> dict:
-    judged = run_bug(check, family, bug)
+def bug_row(check: Checker, family: Family, bug: Bug, auto: bool) -> dict:
+    judged = run_bug(check, family, bug, auto)
     row = {"family": family.name, "bug": bug.name, "program": bug.program, "layout": bug.layout,
            "precision": bug.precision, "expected": bug.expected, "declared": list(bug.signature),
            "redeclared": bug.redeclared, **judged.__dict__}  # fmt: skip
@@ -144,11 +147,11 @@ def measure(name: str, args: argparse.Namespace) -> tuple[list[dict], list[dict]
             for layout in program.layouts if not args.bugs else ():
                 for precision in layout.precisions:
                     if pattern.search(f"{name} {program.name} {layout.name} {precision}"):
-                        clean.append(clean_row(check, family, program, layout, precision))
+                        clean.append(clean_row(check, family, program, layout, precision, args.auto))
                         tidy(check, args.keep)
         for bug in family.bugs if not args.clean else ():
             if pattern.search(f"{name} {bug.name}") and not family.program(bug.program).missing():
-                bugs.append(bug_row(check, family, bug))
+                bugs.append(bug_row(check, family, bug, args.auto))
                 tidy(check, args.keep)
     return clean, bugs
 

@@ -44,37 +44,48 @@ class Judged:
     sentence: str
 
 
-def _script(program: Program, layout: Layout, precision: str, options: str) -> str:
+def _script(program: Program, precision: str, options: str) -> str:
     return f"{program.script} {program.options} {options} --precision {precision}"
+
+
+def _started(script: str, auto: bool) -> str:
+    """With `auto` without the lines that the script has for TTrace."""
+    return f"{HERE / 'without_lines.py'} {script}" if auto else script
 
 
 def _with(layout: Layout, command: str) -> str:
     return f"env {layout.environment} {command}" if layout.environment else command
 
 
-def _reference(program: Program, layout: Layout, precision: str, options: str) -> str:
-    script = _script(program, layout, precision, options)
+def _reference(program: Program, layout: Layout, precision: str, options: str, auto: bool) -> str:
+    script = _started(_script(program, precision, options), auto)
     return _with(layout, python(f"{script} {layout.reference}", program.imports))
 
 
-def run_clean(check: Checker, program: Program, layout: Layout, precision: str, options: str = "") -> Clean:
-    script = _script(program, layout, precision, options)
-    candidate = _with(layout, torchrun(layout.ranks, f"{script} {layout.options}", program.imports))
+def run_clean(
+    check: Checker, program: Program, layout: Layout, precision: str, options: str = "", auto: bool = False
+) -> Clean:
+    script = _started(f"{_script(program, precision, options)} {layout.options}", auto)
+    candidate = _with(layout, torchrun(layout.ranks, script, program.imports))
     start = time.monotonic()
-    reference = _reference(program, layout, precision, options)
-    outcome = check(reference, candidate, *layout.check, steps=program.steps)
+    reference = _reference(program, layout, precision, options, auto)
+    outcome = check(reference, candidate, *layout.check, *_switch(auto), steps=program.steps)
     return Clean(outcome, time.monotonic() - start)
 
 
-def run_bug(check: Checker, family: Family, bug: Bug) -> Judged:
+def run_bug(check: Checker, family: Family, bug: Bug, auto: bool = False) -> Judged:
     program = family.program(bug.program)
     layout = program.layout(bug.layout)
-    script = _script(program, layout, bug.precision, bug.options)
-    planted = f"{HERE / 'with_bug.py'} {family.name} {bug.name} {script} {layout.options}"
-    reference = _reference(program, layout, bug.precision, bug.options)
+    script = _script(program, bug.precision, bug.options)
+    planted = _started(f"{HERE / 'with_bug.py'} {family.name} {bug.name} {script} {layout.options}", auto)
+    reference = _reference(program, layout, bug.precision, bug.options, auto)
     candidate = _with(layout, torchrun(layout.ranks, planted, program.imports))
-    outcome = check(reference, candidate, *layout.check, steps=program.steps)
+    outcome = check(reference, candidate, *layout.check, *_switch(auto), steps=program.steps)
     return judge(bug, outcome)
+
+
+def _switch(auto: bool) -> tuple[str, ...]:
+    return ("--auto",) if auto else ()
 
 
 def judge(bug: Bug, outcome: Outcome) -> Judged:

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import random
 import shutil
 import socket
@@ -180,3 +181,11 @@ def run_untraced(command: str) -> str:
     )
     assert result.returncode == 0, result.stderr[-3000:]
     return result.stdout
+
+
+def expect_equal_bits(traced: str, untraced: str) -> None:
+    """Of losses and parameters, after each step that a run prints; lines of two ranks may run into each other. A check ends a program once its trace is complete, so
+    that the last traced step may be missing."""
+    printed = [re.findall(r"step \d loss [-\d.]+ [-\d.]+", text) for text in (traced, untraced)]
+    assert len(printed[1]) == 4 and set(printed[0]) <= set(printed[1]), printed
+    assert sum(line.startswith("step 0") for line in printed[0]) == 2, printed

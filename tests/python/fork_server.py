@@ -88,6 +88,9 @@ def become(request: dict, files: list[int]) -> None:
     os.environ.update(request["environment"])
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(":") if path and path not in sys.path]
     sys.path[:0] = paths
+    if any(os.path.exists(os.path.join(path, "sitecustomize.py")) for path in paths):
+        sys.modules.pop("sitecustomize", None)
+        importlib.import_module("sitecustomize")  # as an interpreter does when it starts
 
 
 class Server:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, python, run_untraced, torchrun
+from conftest import ROOT, expect_equal_bits, python, run_untraced, torchrun
 
 FRAMEWORKS = ROOT / "tests" / "frameworks"
 ZERO, FSDP1, MFSDP = (FRAMEWORKS / name / "train.py" for name in ("zero", "fsdp1", "mfsdp"))
@@ -20,14 +20,6 @@ MEGATRON_FSDP = ("megatron.core.distributed.fsdp.src.megatron_fsdp",)
 needs_deepspeed = pytest.mark.skipif(
     importlib.util.find_spec("deepspeed") is None, reason="deepspeed cannot be imported; ./dev test installs it"
 )
-
-
-def expect_equal_bits(traced: str, untraced: str) -> None:
-    """Of losses and parameters, after each step that a run prints; lines of two ranks may run into each other. A check ends a program once its trace is complete, so
-    that the last traced step may be missing."""
-    printed = [re.findall(r"step \d loss [-\d.]+ [-\d.]+", text) for text in (traced, untraced)]
-    assert len(printed[1]) == 4 and set(printed[0]) <= set(printed[1]), printed
-    assert sum(line.startswith("step 0") for line in printed[0]) == 2, printed
 
 
 @needs_deepspeed

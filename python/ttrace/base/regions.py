@@ -19,6 +19,12 @@ def install(hooks: Any) -> None:
     _installed = hooks
 
 
+def record(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Records a tensor of the forward, wherever it is computed, and its gradient, as what a region ``name`` returns.
+    Returns the tensor."""
+    return region(name)(lambda: tensor)()
+
+
 def region(name: str) -> Callable[[Function], Function]:
     """Decorates a function that computes outside of modules: code in functional style, a loss, a part of a
     schedule. The tensors that it takes and returns are recorded as those of a module ``name`` within the

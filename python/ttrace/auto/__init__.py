@@ -1,0 +1,1 @@
+"""Traces programs that have no line of TTrace in them: `ttrace check --auto`."""

@@ -1,0 +1,168 @@
+"""Finds the model and the optimizer of a program, and attaches to them before their first training step.
+
+The model is the module that the program calls, with gradients, while an optimizer holds parameters of it: by then all
+wrappers are around it. Programs whose loop is a library's are attached to where the library starts it.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..base.calls import Replaced
+from ..base.optimizers import optimizers_in
+from ..base.precisions import dtype_of
+from .imports import after_import
+from .precision import convert, precision_of_parameters
+
+NOT_RECORDED = (
+    "the program has no lines of TTrace (--auto): its loss, and what it computes outside of modules, were not recorded"
+)
+
+
+class _Watch:
+    """Until a model is found."""
+
+    def __init__(self) -> None:
+        self._optimizers: list[weakref.ref] = []
+        self._replaced: list[Replaced] = []
+        self._given: tuple[Any, Any] | None = None  # a model and its optimizer, which a library has told
+
+    def begin(self) -> None:
+        self._wrap(torch.optim.Optimizer, "__init__", self._remembering)
+        self._wrap(nn.Module, "__call__", self._looking)
+        for name, act in (
+            ("torch.distributed.pipelining.schedules", self._of_pipelining),
+            ("megatron.core.optimizer", self._of_megatron),
+            ("deepspeed", self._of_deepspeed),
+            ("transformers.trainer", functools.partial(self._of_trainer, "train")),
+            ("lightning.pytorch.trainer.trainer", functools.partial(self._of_trainer, "fit")),
+            ("pytorch_lightning.trainer.trainer", functools.partial(self._of_trainer, "fit")),
+        ):
+            after_import(name, act)
+
+    def end(self) -> None:
+        for replaced in self._replaced:
+            replaced.remove()
+        self._replaced.clear()
+
+    def _wrap(self, owner: Any, name: str, make: Callable[[Callable], Callable]) -> None:
+        own = getattr(owner, name)
+        self._replaced.append(Replaced(owner, name, functools.wraps(own)(make(own))))
+
+    def _remembering(self, own: Callable) -> Callable:
+        def construct(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+            own(optimizer, *args, **kwargs)
+            self._optimizers.append(weakref.ref(optimizer))
+
+        return construct
+
+    def _looking(self, own: Callable) -> Callable:
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if self._replaced and torch.is_grad_enabled():
+                self._look_at(module)
+            return own(module, *args, **kwargs)
+
+        return call
+
+    def _look_at(self, module: nn.Module) -> None:
+        from ..attach import is_attached
+
+        if is_attached():  # the program has lines of its own
+            self.end()
+        elif self._given is not None:
+            self._attach(*self._given)
+        elif optimizers := self._optimizers_of(module):
+            self._attach(module, optimizers[0] if len(optimizers) == 1 else optimizers)
+
+    def _optimizers_of(self, module: nn.Module) -> list[torch.optim.Optimizer]:
+        """Those that hold parameters of the module, without those that another one of them wraps."""
+        alive = [optimizer for reference in self._optimizers if (optimizer := reference()) is not None]
+        parameters = {id(parameter) for parameter in module.parameters()}
+        holding = [
+            optimizer
+            for optimizer in alive
+            if any(id(p) in parameters for group in optimizer.param_groups for p in group["params"])
+        ]
+        wrapped = {id(inner) for one in holding for inner in optimizers_in(one) if inner is not one}
+        return [optimizer for optimizer in holding if id(optimizer) not in wrapped]
+
+    def _attach(self, model: Any, optimizer: Any) -> None:
+        from ..attach import attach, own_precision, precision
+
+        self.end()
+        own = precision_of_parameters(model) if own_precision() is None else None
+        if own is not None and (asked := precision(own)) != own:
+            convert(model, dtype_of(asked))
+        attach(model, optimizer, steps="optimizer").not_seen("values", NOT_RECORDED)
+
+    def _of_pipelining(self, schedules: ModuleType) -> None:
+        """A schedule calls the modules of its stages, none of which is the model."""
+
+        def attaching(own: Callable) -> Callable:
+            def step(schedule: Any, *args: Any, **kwargs: Any) -> Any:
+                if self._replaced and torch.is_grad_enabled():
+                    stages = getattr(schedule, "_stages", None) or [schedule._stage]
+                    held = [self._optimizers_of(stage.submod) for stage in stages]
+                    found = list({id(one): one for several in held for one in several}.values())
+                    if found:
+                        self._attach(schedule, found[0] if len(found) == 1 else found)
+                return own(schedule, *args, **kwargs)
+
+            return step
+
+        for name in ("PipelineScheduleSingle", "PipelineScheduleMulti"):
+            self._wrap(getattr(schedules, name), "step", attaching)
+
+    def _of_megatron(self, module: ModuleType) -> None:
+        """Its optimizer is none of torch, and its model a list of chunks."""
+
+        def told(own: Callable) -> Callable:
+            def make(*args: Any, **kwargs: Any) -> Any:
+                optimizer = own(*args, **kwargs)
+                chunks = kwargs["model_chunks"] if "model_chunks" in kwargs else args[1]
+                self._given = (list(chunks) if isinstance(chunks, Sequence) else chunks, optimizer)
+                return optimizer
+
+            return make
+
+        self._wrap(module, "get_megatron_optimizer", told)
+
+    def _of_deepspeed(self, module: ModuleType) -> None:
+        """An engine has its optimizer, whose parameters may be parts of those of the model."""
+
+        def told(own: Callable) -> Callable:
+            def initialize(*args: Any, **kwargs: Any) -> Any:
+                made = own(*args, **kwargs)
+                self._given = (made[0], None)
+                return made
+
+            return initialize
+
+        self._wrap(module, "initialize", told)
+
+    def _of_trainer(self, starts: str, module: ModuleType) -> None:
+        """Trainers of transformers and of Lightning tell when a step begins and ends."""
+
+        def attaching(own: Callable) -> Callable:
+            def start(trainer: Any, *args: Any, **kwargs: Any) -> Any:
+                if self._replaced:
+                    from ..trainer import attach_trainer
+
+                    self.end()
+                    attach_trainer(trainer)
+                return own(trainer, *args, **kwargs)
+
+            return start
+
+        self._wrap(module.Trainer, starts, attaching)
+
+
+def begin() -> None:
+    _Watch().begin()

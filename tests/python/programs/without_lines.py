@@ -1,0 +1,42 @@
+"""A training loop that knows nothing of TTrace, unless --lines are asked for. With --parallel it runs in DDP."""
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+PARALLEL, LINES = "--parallel" in sys.argv, "--lines" in sys.argv
+if PARALLEL:
+    dist.init_process_group("gloo")
+rank, ranks = (dist.get_rank(), dist.get_world_size()) if PARALLEL else (0, 1)
+torch.manual_seed(0)
+own = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 4))
+model = DistributedDataParallel(own) if PARALLEL else own
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+if LINES:
+    import ttrace
+
+    tracer = ttrace.attach(model, optimizer=optimizer, steps="optimizer")
+generator = torch.Generator().manual_seed(1)
+with torch.no_grad():
+    model(torch.zeros(2, 16))  # an evaluation before the training
+for step in range(2):
+    inputs, labels = torch.randn(8, 16, generator=generator), torch.randint(4, (8,), generator=generator)
+    inputs, labels = inputs.chunk(ranks)[rank], labels.chunk(ranks)[rank]
+    losses = cross_entropy(model(inputs), labels, reduction="none")
+    if LINES:
+        tracer.loss(ttrace.record("loss_before_the_mean", losses))
+    (losses.mean() * (1.03 if "--scaled" in sys.argv else 1.0)).backward()
+    if "--unequal" in sys.argv and rank == 1:
+        own[0].weight.grad.mul_(0.9)
+    optimizer.step()
+    scheduler.step()
+    optimizer.zero_grad()
+    checksum = sum(p.double().sum() for p in model.parameters()).item()
+    print(f"rank {rank} step {step} loss {losses.mean().item():.9g} {checksum:.17g}", flush=True)
+if PARALLEL:
+    dist.destroy_process_group()

@@ -1,0 +1,71 @@
+"""Programs that have no line of TTrace, checked with `--auto`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import HANG, expect_equal_bits, python, run_untraced, torchrun
+
+PROGRAM = Path(__file__).parent / "programs" / "without_lines.py"
+CANDIDATE = f"{PROGRAM} --parallel"
+
+
+def test_a_program_without_lines_is_checked_operator_by_operator(check):
+    outcome = check(python(PROGRAM), torchrun(2, CANDIDATE), "--auto", steps="0:2")
+    assert outcome.code == 0, outcome.summary()
+    assert outcome.report["counts"]["operators"] > 90, outcome.summary()
+    ids = outcome.ids()
+    for wanted in ("s0/m0/output/0/0", "s1/main_grad/3.weight/0", "s1/exp_avg/3.weight/0", "s1/param_next/3.weight/0"):
+        assert wanted in ids
+    assert any("--auto" in part["sentence"] for part in outcome.report["not_seen"]), outcome.report["not_seen"]
+
+
+def test_its_bits_do_not_change(check):
+    outcome = check(python(PROGRAM), torchrun(2, CANDIDATE), "--auto", "--no-forced", steps="0:2")
+    assert outcome.code == 0, outcome.summary()
+    expect_equal_bits(outcome.log("candidate"), run_untraced(torchrun(2, CANDIDATE)))
+
+
+@pytest.mark.parametrize(
+    ("bug", "first"),
+    [("--unequal", "s0/main_grad/0.weight/0"), ("--scaled", "s0/m0/grad_output/3/0")],
+)
+def test_its_bugs_are_found(check, bug, first):
+    outcome = check(python(PROGRAM), torchrun(2, f"{CANDIDATE} {bug}"), "--auto")
+    assert outcome.code == 1, outcome.summary()
+    assert outcome.report["first_divergence"]["id"] == first
+
+
+def test_lines_of_its_own_rule(check):
+    """The model was attached to twice: by the program, and by what watches it."""
+    outcome = check(python(f"{PROGRAM} --lines"), torchrun(2, f"{CANDIDATE} --lines"), "--auto")
+    assert outcome.code == 0, outcome.summary()
+    assert "s0/m0/loss/loss/0" in outcome.ids()
+    assert not any("--auto" in part["sentence"] for part in outcome.report["not_seen"])
+
+
+def test_what_the_start_file_hides_still_runs(tmp_path):
+    """Python runs one sitecustomize only, and that of the user's machine did not run."""
+    (tmp_path / "sitecustomize.py").write_text("print('of this machine')")
+    result = ttrace_check(tmp_path, "true", PYTHONPATH=str(tmp_path))
+    assert "of this machine" in result
+
+
+def test_a_python_without_the_package_says_so(tmp_path):
+    assert "has no package ttrace, so --auto finds no model" in ttrace_check(tmp_path, "true", PYTHONPATH="")
+
+
+def ttrace_check(folder: Path, code: str, **variables: str) -> str:
+    """The log of a check whose candidate is this interpreter, alone."""
+    (folder / "empty.py").write_text("")
+    result = subprocess.run(
+        [os.environ["TTRACE_PROGRAM"], "check", "--auto", "-o", folder / "run", "--reference", code,
+         "--candidate", f"{sys.executable} {folder / 'empty.py'}"],
+        capture_output=True, text=True, check=False, timeout=HANG, env={**os.environ, **variables},
+    )  # fmt: skip
+    assert result.returncode == 2
+    return result.stderr
