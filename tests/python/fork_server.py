@@ -14,6 +14,7 @@ its own arguments, environment, folder and files. Nothing of ours is imported be
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import importlib
 import json
@@ -80,6 +81,7 @@ def become(request: dict, files: list[int]) -> None:
     """The forked process takes over what its client has."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    faulthandler.enable()  # a rank that a signal ends says where it was
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
