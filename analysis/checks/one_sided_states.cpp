@@ -57,16 +57,20 @@ Excuses one_sided_states(std::span<const TensorVerdict> tensors) {
       return false;
     }
     const std::set<Name>& others = tensor.is_in_reference ? candidate : reference;
+    // Beside a reference that updates its parameters themselves.
+    const bool is_further_master = tensor.id.kind == Kind::kMaster && !tensor.is_in_reference;
     return tensor.id.kind == Kind::kBuffer ||
-           (is_named_state(tensor.id.kind) && !others.contains(name_of(tensor)));
+           ((is_further_master || is_named_state(tensor.id.kind)) &&
+            !others.contains(name_of(tensor)));
   });
 }
 
 std::vector<UnseenPart> unseen_states(std::span<const TensorVerdict> tensors) {
   std::map<std::pair<Names, Name>, std::size_t> counts;
   for (const TensorVerdict& tensor : tensors) {
-    const bool is_kept = (is_named_state(tensor.id.kind) && tensor.id.kind != Kind::kStateBefore) ||
-                         tensor.id.kind == Kind::kBuffer;
+    const Kind kind = tensor.id.kind;
+    const bool is_kept = (is_named_state(kind) && kind != Kind::kStateBefore) ||
+                         kind == Kind::kMaster || kind == Kind::kBuffer;
     if (is_kept && is_on_one_side(tensor) && tensor.has(Excuse::kOneSided)) {
       ++counts[{side_with(tensor), name_of(tensor)}];
     }

@@ -1,7 +1,8 @@
 // What one side alone keeps from step to step: states of its optimizer that the other one does not
 // have under that name (a counter per parameter, where the other optimizer has one for all), and
-// buffers of modules. Training follows from values, which are compared; that another program keeps
-// something else next to them is no error by itself.
+// buffers of modules; and masters of a candidate whose reference has none. Training follows from
+// values, which are compared; that another program keeps something else next to them is no error by
+// itself.
 //
 // A state that both sides have of some parameters, but of this one on one side only, stays a
 // finding. So does one that both sides have after the step, and one side alone before it: a

@@ -97,6 +97,28 @@ TEST_F(KeptState, AStateThatOneOptimizerDoesNotHaveAtAllIsNoFinding) {
   EXPECT_EQ(report.not_seen.front().sentence, "only the reference has `step` of 2 parameters");
 }
 
+// Symptom: masters of DeepSpeed's BF16 optimizer were "missing in the reference", a plain loop in
+// BF16.
+TEST_F(KeptState, MastersMayBeTheCandidatesAloneButNotTheReferences) {
+  candidate_.add_everywhere({"s0/master/a.weight/0", wavy(4)});
+  const Report more = run();
+  EXPECT_FALSE(more.diverged());
+  ASSERT_EQ(more.not_seen.size(), 1U);
+  EXPECT_EQ(more.not_seen.front().sentence, "only the candidate has `master` of 1 parameter");
+}
+
+TEST_F(KeptState, MastersThatTheCandidateLacksAreAFinding) {
+  reference_.add(0, {"s0/master/a.weight/0", wavy(4)});
+  EXPECT_TRUE(run().diverged());
+}
+
+TEST_F(KeptState, AMasterThatOneParameterOfTheReferenceLacksIsAFinding) {
+  reference_.add(0, {"s0/master/a.weight/0", wavy(4)});
+  candidate_.add_everywhere({"s0/master/a.weight/0", wavy(4)})
+      .add_everywhere({"s0/master/b.weight/0", wavy(4)});
+  EXPECT_TRUE(run().diverged());
+}
+
 TEST_F(KeptState, AStateThatOneParameterLacksIsAFinding) {
   reference_.add(0, {"s0/state/a.weight.step/0", {1.0}})
       .add(0, {"s0/state/b.weight.step/0", {1.0}});

@@ -24,6 +24,9 @@ def stages(schedule: str, options: str = "", **more) -> Layout:
     return Layout(name, 4 if options else 2, f"--schedule {schedule} {options}", **more)
 
 
+# Torch counts tokens that are none before the first step, so that these buffers are wrong after it: docs/found.md.
+WITHOUT_BIASES = ("--exclude", r"buffer/.*\.expert_bias_E/")
+
 PROGRAMS = [
     Program(
         "llama3",
@@ -94,10 +97,11 @@ PROGRAMS = [
         "deepseek_v3 stages",
         TRAIN,
         (
-            Layout("pp 1F1B", 2, "--pp 2", precisions=("bf16",)),
-            Layout("pp GPipe tp without sp", 4, "--pp 2 --schedule GPipe --tp 2 --no-sp", precisions=("bf16",)),
+            Layout("pp 1F1B", 2, "--pp 2", precisions=("bf16",), check=WITHOUT_BIASES),
+            Layout(
+                "pp GPipe tp without sp", 4, "--pp 2 --schedule GPipe --tp 2 --no-sp", precisions=("bf16",), check=WITHOUT_BIASES
+            ),
         ),
-        # Torch counts tokens that are none before the first step: docs/found.md.
         "--model deepseek_v3 --backend partial_dtensor --layers 4 --microbatches 4 --steps 1",
         NEEDS,
         steps="0:1",
