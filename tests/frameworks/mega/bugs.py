@@ -160,10 +160,6 @@ def _tokens_unpermuted_by_the_permutation() -> None:
     _replace(module, "unpermute", make)
 
 
-def _fixed() -> torch.Generator:
-    return torch.Generator().manual_seed(3)
-
-
 def _chunks_sorted_by_rank() -> None:
     from megatron.core.transformer.moe import token_dispatcher as module
 
