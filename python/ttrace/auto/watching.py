@@ -79,7 +79,7 @@ class _Watch:
         elif self._given is not None:
             self._attach(*self._given)
         elif optimizers := self._optimizers_of(module):
-            self._attach(module, optimizers[0] if len(optimizers) == 1 else optimizers)
+            self._attach(module, _alone(optimizers))
 
     def _optimizers_of(self, module: nn.Module) -> list[torch.optim.Optimizer]:
         """Those that hold parameters of the module, without those that another one of them wraps."""
@@ -112,7 +112,7 @@ class _Watch:
                     held = [self._optimizers_of(stage.submod) for stage in stages]
                     found = list({id(one): one for several in held for one in several}.values())
                     if found:
-                        self._attach(schedule, found[0] if len(found) == 1 else found)
+                        self._attach(schedule, _alone(found))
                 return own(schedule, *args, **kwargs)
 
             return step
@@ -162,6 +162,11 @@ class _Watch:
             return start
 
         self._wrap(module.Trainer, starts, attaching)
+
+
+def _alone(optimizers: list[torch.optim.Optimizer]) -> Any:
+    """The one optimizer, or all of several: what `attach` takes."""
+    return optimizers[0] if len(optimizers) == 1 else optimizers
 
 
 def begin() -> None:
