@@ -212,22 +212,37 @@ Advice advice_on_copies(Kind kind) {
   }
 }
 
+// Whether a parameter has it only if it is trained.
+bool is_trained_value(Kind kind) {
+  return kind == Kind::kParamGrad || kind == Kind::kMainGrad || kind == Kind::kMaster ||
+         kind == Kind::kExpAvg || kind == Kind::kExpAvgSq || kind == Kind::kState;
+}
+
+// Of what one side alone has.
+Advice advice_on_missing(const TensorVerdict& tensor) {
+  if (tensor.id.kind == Kind::kDraw) {
+    return "check whether {path} draws random numbers in both programs";
+  }
+  if (tensor.id.kind == Kind::kStateBefore) {
+    return "check that a checkpoint stores {state} of {parameter} and that the program loads "
+           "it "
+           "before the step: both runs have it after the step";
+  }
+  if (is_trained_value(tensor.id.kind)) {
+    return "check whether both programs train {parameter}: its requires_grad, the optimizer's "
+           "groups, and whether the loss depends on it";
+  }
+  return tensor.status() == Status::kMissingInReference
+             ? "check whether the reference has {path} under another name, step or micro-batch"
+             : "check whether the candidate runs {path} in this micro-batch and under this "
+               "name; the notes of its ranks may say why it is missing";
+}
+
 // Empty if the tensor's kind decides.
 Advice advice_on_symptom(const TensorVerdict& tensor) {
   switch (tensor.symptom()) {
     case Symptom::kMissing:
-      if (tensor.id.kind == Kind::kDraw) {
-        return "check whether {path} draws random numbers in both programs";
-      }
-      if (tensor.id.kind == Kind::kStateBefore) {
-        return "check that a checkpoint stores {state} of {parameter} and that the program loads "
-               "it "
-               "before the step: both runs have it after the step";
-      }
-      return tensor.status() == Status::kMissingInReference
-                 ? "check whether the reference has {path} under another name, step or micro-batch"
-                 : "check whether the candidate runs {path} in this micro-batch and under this "
-                   "name; the notes of its ranks may say why it is missing";
+      return advice_on_missing(tensor);
     case Symptom::kShapesDiffer:
       if (tensor.id.kind == Kind::kData) {
         return "check whether both programs cut the step into the same number of micro-batches of "

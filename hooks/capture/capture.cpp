@@ -21,6 +21,8 @@ namespace {
 
 std::atomic<Capture*> active{nullptr};
 
+constexpr std::uint64_t kSeedOfCodes = 1;
+
 // Where a program that trains these may draw random numbers.
 std::vector<c10::Device> devices_of(const ParameterMap& parameters) {
   std::vector<c10::Device> devices = {c10::Device(c10::DeviceType::CPU)};
@@ -80,6 +82,9 @@ Capture::Capture(Parts parts, std::shared_ptr<Failure> failure)
       origins_.set_if_new(buffer, Origin::kKnown);
     }
   }
+  if (parts.moves_codes) {
+    noise_of_codes_.emplace(kSeedOfCodes);
+  }
 }
 
 // --- steps -------------------------------------------------------------------------------------
@@ -99,12 +104,16 @@ void Capture::begin_step(std::int64_t step,
     generators_.emplace(devices_of(parameters_), c10::ArrayRef<at::Generator>());
     updated_ = false;
     has_gradients_ = false;
+    has_codes_ = false;
+    has_scales_ = false;
     if (noise_) {
       noise_->set_casts_round(true);
     }
   }
-  if (noise_) {
-    noise_->begin_step(step);
+  for (auto* const noise : {&noise_, &noise_of_codes_}) {
+    if (*noise) {
+      (*noise)->begin_step(step);
+    }
   }
   contain([&] {
     for (const std::string& path : gathered_later) {
@@ -302,6 +311,7 @@ void Capture::end_step() {
     settle_gradients();
     record_trail();
     look_for_unseen_draws();
+    look_for_unseen_scales();
     state_unseen_updates();
   });
   const std::lock_guard lock(mutex_);

@@ -65,6 +65,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
     std::shared_ptr<const FollowedChoices> followed = {};  // null: the program's own
     std::unique_ptr<const GivenValues> given_values = {};  // null: the program's own
     std::vector<at::Tensor> buffers = {};                  // of modules
+    bool moves_codes = false;                              // see capture_quantised.cpp
   };
   Capture(Parts parts, std::shared_ptr<Failure> failure);
 
@@ -183,6 +184,9 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // The program has this tensor from outside, such as a module's buffer.
   void given(const at::Tensor& tensor);
 
+  // A cast into FP8 is done.
+  void quantised(const at::Tensor& codes);
+
   void inspect(c10::ArrayRef<c10::IValue> inputs, OperatorInputs& result);
   void operator_finished(std::string_view name,  // "aten::addmm"
                          const OperatorInputs& inputs,
@@ -262,6 +266,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
                          const Recorder::Options& options);
   void draw_unseen(const TensorId& id, std::string_view name);
   void look_for_unseen_draws();
+  void look_for_unseen_scales();
   void follow_in_place(std::string_view name, const at::Tensor& output);
   // Whether LeafOutputs was offered the output of an operator with these inputs.
   [[nodiscard]] bool offer_output(const OperatorInputs& inputs, const at::Tensor& output);
@@ -315,6 +320,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   const ModuleIndex modules_;
   ParameterMap parameters_;
   std::optional<NoisePolicy> noise_;
+  std::optional<NoisePolicy> noise_of_codes_;              // see capture_quantised.cpp
   const std::shared_ptr<const FollowedChoices> followed_;  // null: this pass follows nobody
   GradientHooks parameter_hooks_;
 
@@ -338,6 +344,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
   bool reduced_ = false;        // gradients_reduced() was called: the optimizer's phase
   bool updated_ = false;        // parameters_updated() was called
   bool has_gradients_ = false;  // backward ran within a micro-batch
+  bool has_codes_ = false;      // a cast into FP8 ran
+  bool has_scales_ = false;     // the scale of one was recorded
   std::map<std::string, std::int64_t> collectives_;  // begun in this step, by group
   std::map<std::string, int> summed_gradients_;  // ranks, by parameter: Scope::summed_gradient()
   std::set<std::string> being_gathered_;         // parameters that are not recorded yet

@@ -290,6 +290,7 @@ void Capture::scope_state(Spot spot, const at::Tensor& tensor) {
     if (!in_microbatch()) {
       return;
     }
+    has_scales_ = has_scales_ || spot.kind == Kind::kScale;
     // Backward itself runs with gradients off; with gradients on, a forward runs again.
     if (!in_backward() || at::GradMode::is_enabled()) {
       spot.run = forward_run();

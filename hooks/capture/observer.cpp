@@ -33,6 +33,7 @@ struct OperatorContext : at::ObserverContext {
   bool is_operator = false;  // of the dispatcher; else a wrapper such as backward's nodes
   bool outermost = false;    // no other operator around it
   bool narrows = false;      // copies into a narrower floating format, which rounds
+  at::Tensor codes;          // copies into this one, which holds FP8; else undefined
   OperatorInputs inputs;     // storages in noise passes always, else of outermost operators only
   c10::SmallVector<WeakStorage, 2> perturbed;  // by operators inside this one
   // In noise passes, on threads that compute for the step; else null.
@@ -76,6 +77,10 @@ bool is_narrowing_copy(std::string_view name, c10::ArrayRef<const c10::IValue> i
   const at::Tensor source = first_tensor(inputs[1]);
   return target.defined() && source.defined() && target.is_floating_point() &&
          source.is_floating_point() && target.element_size() < source.element_size();
+}
+
+bool holds_codes(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kFloat8_e4m3fn || tensor.scalar_type() == at::kFloat8_e5m2;
 }
 
 void look_at_arguments(Capture& capture,
@@ -125,7 +130,11 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   if (context->is_operator && name.starts_with("c10d::")) {
     capture->communication_begins(name, function.inputs());
   }
-  context->narrows = capture->noise() != nullptr && is_narrowing_copy(name, function.inputs());
+  context->narrows = is_narrowing_copy(name, function.inputs());
+  if (context->narrows) {
+    const at::Tensor target = first_tensor(function.inputs()[0]);
+    context->codes = holds_codes(target) ? target : at::Tensor();
+  }
   if (context->outermost && !communicates(name)) {
     capture->inspect(function.inputs(), context->inputs);
   } else if (context->is_operator && capture->noise() != nullptr) {
@@ -262,6 +271,9 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* observer_co
   finish_draw(*capture, function, *context);
   if (context->effects != nullptr && capture->noise() != nullptr) {
     capture->contain([&] { finish_noise(*capture, function, *context); });
+  }
+  if (context->codes.defined()) {
+    capture->quantised(context->codes);
   }
   if (context->trail.call) {
     capture->operator_ends(function, context->trail);

@@ -11,6 +11,7 @@
 #include "trace/base/precision.h"
 #include "trace/file/attendance.h"
 #include "trace/file/noise_table.h"
+#include "trace/file/trace_reader.h"
 #include "trace/file/trace_writer.h"
 
 #include <ttrace/error.h>
@@ -19,6 +20,7 @@
 #include <torch/nn/module.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -155,7 +157,8 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
                                                             ModuleIndex(modules),
                                                             followed,
                                                             given_values(),
-                                                            buffers_of(modules)},
+                                                            buffers_of(modules),
+                                                            moves_codes()},
                                              failure_);
     std::swap(capture_, capture);
     check_placements();
@@ -185,6 +188,19 @@ std::unique_ptr<const GivenValues> Tracer::given_values() const {
     return std::make_unique<DyadicValues>(follows ? environment_.reference : std::string());
   }
   return nullptr;
+}
+
+bool Tracer::moves_codes() const {
+  const bool is_native = environment_.pass == Pass::kForced && !environment_.reference.empty() &&
+                         environment_.precision == read_manifest(environment_.reference).precision;
+  if (!is_native) {
+    return false;
+  }
+  const Trace candidate = Trace::open(environment_.candidate);
+  return std::ranges::none_of(candidate.files(), [](const RankFile& file) {
+    return std::ranges::any_of(file.records(),
+                               [](const Record& record) { return record.id.kind == Kind::kScale; });
+  });
 }
 
 void Tracer::check_precision(const std::vector<NamedTensor>& parameters) const {

@@ -59,6 +59,8 @@ class Tracer {
  private:
   // The values that replace the program's own in this pass; null: none do.
   [[nodiscard]] std::unique_ptr<const GivenValues> given_values() const;
+  // Whether this pass moves what is cast into FP8 by scales that the candidate did not record.
+  [[nodiscard]] bool moves_codes() const;
   void check_precision(const std::vector<NamedTensor>& parameters) const;
   void check_placements() const;
   // Where this rank writes a manifest. `trains`: the first traced step begins, and what the machine

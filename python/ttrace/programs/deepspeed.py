@@ -167,6 +167,7 @@ class _StepsOfEngine:
         self._recorder = recorder
         self._engine = engine
         self._program = program
+        self._stepped = False
         self.followers: list[Callable[[], None]] = []
         # What engine.step() calls once all micro-batches are accumulated and reduced, and only then.
         self._own = engine._take_model_step
@@ -192,5 +193,13 @@ class _StepsOfEngine:
                 if norm is not None and self._engine.gradient_clipping() > 0:
                     self._recorder.scalar("grad_norm", norm)
                 self._recorder.parameters_updated(self._program.states())
+                self._stepped = True
         for done in self.followers:
             done()
+
+    def step_ends(self) -> None:
+        if self._stepped:
+            with unseen():
+                states = self._program.kept_states()
+            self._recorder.parameters_updated(states)
+        self._stepped = False

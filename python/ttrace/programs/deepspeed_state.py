@@ -7,7 +7,7 @@ pass can replace it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -96,6 +96,28 @@ class EngineState(Divided):
     def state(self, parameter: Any, name: str) -> Part | None:
         return self._of_optimizer(parameter, name)
 
+    def held(self, parameter: Any) -> Any:
+        if not parameter.requires_grad or self._basic is None:
+            return None
+        if is_partitioned(parameter):
+            return self._optimizer.fp32_partitioned_groups_flat[self._sub_group(parameter)]
+        if hasattr(parameter, "_hp_mapping"):
+            fragment = parameter._hp_mapping and parameter._hp_mapping.get_hp_fragment(None)
+            joined = (tensor for group in self._basic.param_groups for tensor in group["params"])
+            return None if fragment is None else next((tensor for tensor in joined if _share(tensor, fragment)), None)
+        return self._masters.get(id(parameter), (parameter,))[0]
+
+    def learning_rate(self, parameter: Any, rates: Mapping[int, float]) -> float | None:
+        if not is_partitioned(parameter):
+            return super().learning_rate(parameter, rates)
+        if self.held(parameter) is None:
+            return None
+        group = self._optimizer.sub_group_to_group_id[self._sub_group(parameter)]  # empty but while it steps
+        return float(self._basic.param_groups[group]["lr"])
+
+    def _sub_group(self, parameter: Any) -> int:
+        return self._optimizer._get_fp32_opt_state_partition(parameter, release_swap_buffers=True)[1]
+
     def _of_optimizer(self, parameter: Any, name: str | None) -> Part | None:
         if not parameter.requires_grad or self._basic is None:
             return None
@@ -120,6 +142,10 @@ class EngineState(Divided):
         if count <= 0:
             return None
         return part_of(kept.detach().reshape(-1).narrow(0, 0, count), first, torch.Size(parameter.ds_shape))
+
+
+def _share(tensor: torch.Tensor, part: torch.Tensor) -> bool:
+    return tensor.untyped_storage().data_ptr() == part.untyped_storage().data_ptr()
 
 
 def _is_whole_now(parameter: Any) -> bool:

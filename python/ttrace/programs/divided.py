@@ -9,15 +9,17 @@ their single micro-batches are not recorded, because they are reduced before any
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from ..base.local_part import local_part
 from ..base.names import canonical
 from ..base.recorder import Recorder
+from ..base.states import LEARNING_RATE, MOMENTS, NEXT_LEARNING_RATE, further_states, number
 from ..base.unseen import unseen
 from ..base.values import Description, Gradient, OptimizerState, Parameter, precision_of
 from .plain import PlainProgram
@@ -71,6 +73,15 @@ class Divided(ABC):
     @abstractmethod
     def state(self, parameter: Any, name: str) -> Part | None:
         """A tensor of the optimizer's state, such as "exp_avg"."""
+
+    @abstractmethod
+    def held(self, parameter: Any) -> Any:
+        """The tensor by which torch's optimizer knows the parameter: the parameter itself, or what its elements were
+        joined into."""
+
+    def learning_rate(self, parameter: Any, rates: Mapping[int, float]) -> float | None:
+        """`rates` has those of what the optimizer's groups hold, by id."""
+        return rates.get(id(self.held(parameter)))
 
 
 class DividedProgram(PlainProgram):
@@ -148,26 +159,41 @@ class DividedProgram(PlainProgram):
         return [Gradient(path, part.tensor, part.first) for path, part in parts if part is not None]
 
     def states(self) -> list[OptimizerState]:
-        return [state for entry in self._parameters for state in self._states(entry)]
+        rates = self.optimizers.learning_rates()
+        return [state for entry in self._parameters for state in self._states(entry, rates)]
 
-    def states_before(self) -> list[OptimizerState]:
-        return self.states()
+    def kept_states(self) -> list[OptimizerState]:
+        rates = self.optimizers.learning_rates()
+        held = [(entry, self._where.held(entry.object)) for entry in self._parameters]
+        return [self._kept_state(entry, tensor, rates) for entry, tensor in held if tensor is not None]
 
-    def step_ends(self, recorder: Recorder) -> None:
-        recorder.not_seen(
-            "state",
-            "learning rates, and what the optimizer keeps beside masters and AdamW's moments, are not read where a "
-            "wrapper divides parameters",
-        )
-
-    def _states(self, entry: Parameter) -> Iterator[OptimizerState]:
+    def _states(self, entry: Parameter, rates: Mapping[int, float]) -> Iterator[OptimizerState]:
         """The parameter and what the optimizer has of it, which may be another part of it."""
         value = self._where.value(entry.object)
         if value is not None:
             yield OptimizerState(entry.path, param=value.tensor, flat_first=value.first)
         master = self._where.master(entry.object)
-        moments = [self._where.state(entry.object, name) for name in ("exp_avg", "exp_avg_sq")]
+        moments = [self._where.state(entry.object, name) for name in MOMENTS]
         known = next((part for part in (master, *moments) if part is not None), None)
         if known is not None:
             tensors = [None if part is None else part.tensor for part in (master, *moments)]
-            yield OptimizerState(entry.path, None, *tensors, flat_first=known.first)
+            rate = self._where.learning_rate(entry.object, rates)
+            others = {} if rate is None else {LEARNING_RATE: number(rate)}
+            yield OptimizerState(entry.path, None, *tensors, flat_first=known.first, others=others)
+
+    def _kept_state(self, entry: Parameter, held: torch.Tensor, rates: Mapping[int, float]) -> OptimizerState:
+        """Of states that lie as `held` does, the part that is of this parameter; and numbers."""
+        states, left_out = further_states(self.optimizers.state(held))
+        like_held = {name for name, tensor in states.items() if tensor.numel() > 1 and tensor.shape == held.shape}
+        others = {name: local_part(tensor) for name, tensor in states.items() if tensor.numel() == 1}
+        parts = {name: self._where.state(entry.object, name) for name in like_held}
+        found = {name: part for name, part in parts.items() if part is not None}
+        rate = self._where.learning_rate(entry.object, rates)
+        if rate is not None:
+            others[NEXT_LEARNING_RATE] = number(rate)
+        return OptimizerState(
+            entry.path,
+            flat_first=next((part.first for part in found.values()), -1),
+            others=others | {name: part.tensor for name, part in found.items()},
+            left_out=(*left_out, *(states.keys() - others.keys() - like_held)),
+        )

@@ -75,6 +75,9 @@ class _Flat(Divided):
     def state(self, parameter: Any, name: str) -> Part | None:
         return self._part(parameter, self._optimizers.state(parameter).get(name))
 
+    def held(self, parameter: Any) -> Any:
+        return parameter
+
 
 class Fsdp1Program(DividedProgram):
     """See the head of this file.

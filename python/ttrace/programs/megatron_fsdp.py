@@ -132,7 +132,10 @@ class _Buckets(Divided):
         return None if updated.dtype == parameter.dtype else self._part(parameter, updated)
 
     def state(self, parameter: Any, name: str) -> Part | None:
-        return self._part(parameter, self._optimizers.state(self._updated[id(parameter)]).get(name))
+        return self._part(parameter, self._optimizers.state(self.held(parameter)).get(name))
+
+    def held(self, parameter: Any) -> Any:
+        return self._updated[id(parameter)]
 
     def _part(self, parameter: Any, tensor: torch.Tensor | None) -> Part | None:
         """Of a tensor that has this rank's rows of the parameter, such as a DTensor."""
@@ -171,8 +174,9 @@ class _Steps(GradientsOfStep):
         self._stepped = True
 
     def step_ends(self) -> None:
-        if self._stepped:
+        if self._stepped and not self._optimizers.are_several:
             self._record_states()
+        super().step_ends()
 
     @property
     def stepped(self) -> bool:
@@ -221,10 +225,6 @@ class MegatronFsdpProgram(DividedProgram):
 
         self._wrapper.install_optimized_model_weights = install
         return True
-
-    def step_ends(self, recorder: Recorder) -> None:
-        super().step_ends(recorder)
-        self._gradients.step_ends()
 
 
 def _ranks(index: Any) -> tuple[int, int]:
