@@ -180,8 +180,10 @@ class _StepsOfEngine:
     def _step(self, *args: Any, **kwargs: Any) -> None:
         is_traced = self._recorder.in_step
         norm: float | None = None
+        rates: dict[str, float] = {}
         if is_traced:
             with unseen():
+                rates = self._program.learning_rates()  # the engine steps its scheduler, too
                 self._recorder.gradients_reduced(self._program.gradients())
                 if not is_pipeline(self._engine):  # whose ranks have other parameters
                     norm = norm_of_gradients(list(self._program.model.parameters()))
@@ -192,7 +194,7 @@ class _StepsOfEngine:
                 norm = norm if kept is None else float(kept)
                 if norm is not None and self._engine.gradient_clipping() > 0:
                     self._recorder.scalar("grad_norm", norm)
-                self._recorder.parameters_updated(self._program.states())
+                self._recorder.parameters_updated(self._program.states(rates))
                 self._stepped = True
         for done in self.followers:
             done()

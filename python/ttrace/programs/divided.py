@@ -158,16 +158,23 @@ class DividedProgram(PlainProgram):
         parts = ((entry.path, self._where.gradient(entry.object)) for entry in self._parameters)
         return [Gradient(path, part.tensor, part.first) for path, part in parts if part is not None]
 
-    def states(self) -> list[OptimizerState]:
-        rates = self.optimizers.learning_rates()
+    def learning_rates(self) -> dict[str, float]:
+        """By path, as the optimizer's groups have them now, of the parameters of which this rank has a part."""
+        held = self.optimizers.learning_rates()
+        rates = {entry.path: self._where.learning_rate(entry.object, held) for entry in self._parameters}
+        return {path: rate for path, rate in rates.items() if rate is not None}
+
+    def states(self, rates: Mapping[str, float] | None = None) -> list[OptimizerState]:
+        """`rates`: those of the step, where they may be others by now."""
+        rates = self.learning_rates() if rates is None else rates
         return [state for entry in self._parameters for state in self._states(entry, rates)]
 
     def kept_states(self) -> list[OptimizerState]:
-        rates = self.optimizers.learning_rates()
+        rates = self.learning_rates()
         held = [(entry, self._where.held(entry.object)) for entry in self._parameters]
         return [self._kept_state(entry, tensor, rates) for entry, tensor in held if tensor is not None]
 
-    def _states(self, entry: Parameter, rates: Mapping[int, float]) -> Iterator[OptimizerState]:
+    def _states(self, entry: Parameter, rates: Mapping[str, float]) -> Iterator[OptimizerState]:
         """The parameter and what the optimizer has of it, which may be another part of it."""
         value = self._where.value(entry.object)
         if value is not None:
@@ -177,20 +184,18 @@ class DividedProgram(PlainProgram):
         known = next((part for part in (master, *moments) if part is not None), None)
         if known is not None:
             tensors = [None if part is None else part.tensor for part in (master, *moments)]
-            rate = self._where.learning_rate(entry.object, rates)
-            others = {} if rate is None else {LEARNING_RATE: number(rate)}
+            others = {LEARNING_RATE: number(rates[entry.path])} if entry.path in rates else {}
             yield OptimizerState(entry.path, None, *tensors, flat_first=known.first, others=others)
 
-    def _kept_state(self, entry: Parameter, held: torch.Tensor, rates: Mapping[int, float]) -> OptimizerState:
+    def _kept_state(self, entry: Parameter, held: torch.Tensor, rates: Mapping[str, float]) -> OptimizerState:
         """Of states that lie as `held` does, the part that is of this parameter; and numbers."""
         states, left_out = further_states(self.optimizers.state(held))
         like_held = {name for name, tensor in states.items() if tensor.numel() > 1 and tensor.shape == held.shape}
         others = {name: local_part(tensor) for name, tensor in states.items() if tensor.numel() == 1}
         parts = {name: self._where.state(entry.object, name) for name in like_held}
         found = {name: part for name, part in parts.items() if part is not None}
-        rate = self._where.learning_rate(entry.object, rates)
-        if rate is not None:
-            others[NEXT_LEARNING_RATE] = number(rate)
+        if entry.path in rates:
+            others[NEXT_LEARNING_RATE] = number(rates[entry.path])
         return OptimizerState(
             entry.path,
             flat_first=next((part.first for part in found.values()), -1),

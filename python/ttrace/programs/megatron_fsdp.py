@@ -19,6 +19,7 @@ from ..base.local_part import local_part
 from ..base.names import traced_modules
 from ..base.optimizers import Optimizers
 from ..base.recorder import Recorder
+from ..base.unseen import unseen
 from . import plain
 from .divided import Divided, DividedProgram, Part, part_of
 from .steps_of_optimizer import GradientsOfStep
@@ -172,6 +173,14 @@ class _Steps(GradientsOfStep):
 
     def _updated(self) -> None:
         self._stepped = True
+        with unseen():
+            self._rates = [program.learning_rates() for program in self._programs]
+
+    def _record_states(self) -> None:
+        with unseen():
+            updated = zip(self._programs, self._rates)
+            states = [state for program, rates in updated for state in program.states(rates)]
+        self._recorder.parameters_updated(states)
 
     def step_ends(self) -> None:
         if self._stepped and not self._optimizers.are_several:

@@ -59,6 +59,7 @@ def arguments() -> argparse.Namespace:
     add("--sync", default="each", choices=["each", "last", "after"], help="when gradients are final: after each "
         "micro-batch, which is the default of Megatron-FSDP; in the last one's backward; after the last backward")
     add("--follow", action="store_true", help="traced steps end with the optimizer's")
+    add("--decay", action="store_true", help="the learning rate halves behind each of the optimizer's steps")
     add("--clip", type=float, default=0.0, help="largest norm of the gradients; 0: not clipped")
     add("--head-first", action="store_true", help="the model has the head before the blocks")
     add("--tied", action="store_true", help="the head has the embedding's weight")
@@ -122,6 +123,8 @@ def update(args: argparse.Namespace, model: nn.Module, optimizer: torch.optim.Op
     if args.clip > 0:
         clip(args, list(model.parameters()))
     optimizer.step(**own)
+    for group in optimizer.param_groups if args.decay else ():
+        group["lr"] /= 2
     optimizer.zero_grad()
 
 
