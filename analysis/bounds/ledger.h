@@ -1,6 +1,6 @@
 // The ledger of limits: everything that widens a bound, exempts a tensor from a question, or is a
 // constant of a bound has one row here, with what it rests on and a clean run that alarms without
-// it. docs/ledger.md has what every row costs and buys, measured.
+// it. docs/figures/ledger.md has what every row costs and buys, measured.
 //
 // Every row can be switched off (`ttrace diff --without NAME`): the code of the term asks
 // Allowances whether it is in force.

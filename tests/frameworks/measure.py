@@ -122,7 +122,7 @@ def page(clean: list[dict], bugs: list[dict], jobs: int) -> str:
     lines = [
         "# Programs of other frameworks: figures",
         "",
-        "Made by `./dev frameworks`; [frameworks.md](frameworks.md) says what the programs are. A clean run must raise no",
+        "Made by `./dev frameworks`; [docs/frameworks.md](../frameworks.md) says what the programs are. A clean run must raise no",
         "alarm. Where the first divergence of a bug must be, and what its cause is, was declared before its first run; a bug",
         f"whose declaration was changed later counts as not located. Seconds are those of a whole check, with {jobs} at the same time.",
     ]

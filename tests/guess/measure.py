@@ -117,8 +117,8 @@ def page(rows: list[tuple[Pair, Figures]]) -> str:
     lines = [
         "# Proposed rename maps: figures",
         "",
-        "Made by `./dev guess`; [rename.md](rename.md#a-proposed-map) explains `ttrace rename --guess`. The maps that say",
-        "what is right ([tests/guess/truth](../tests/guess/truth)) were written by hand before the first guess. Tensors",
+        "Made by `./dev guess`; [docs/rename.md](../rename.md#a-proposed-map) explains `ttrace rename --guess`. The maps that say",
+        "what is right ([tests/guess/truth](../../tests/guess/truth)) were written by hand before the first guess. Tensors",
         "are those of both programs within one micro-batch. Asked: the proposal leaves them open and says what they may be.",
         "",
         "| pair | weights | tensors | right | asked | wrong | `ttrace diff` with the proposed map |",

@@ -19,7 +19,7 @@ bs4 = pytest.importorskip("bs4")
 pytest.importorskip("sphinx")
 
 SITE = ROOT / "build" / "site"
-PARTS = ("Use", "Understand", "Change")
+PARTS = ("Tutorial", "How-to by framework", "How-to by task", "Reference", "Explanation", "Change")
 
 
 def sphinx(source: Path, out: Path, **variables: str) -> subprocess.CompletedProcess:
@@ -61,6 +61,7 @@ def test_every_page_of_the_documentation_has_a_page(pages):
     for source in [
         *ROOT.glob("docs/*.md"),
         *ROOT.glob("docs/decisions/*.md"),
+        *ROOT.glob("docs/figures/*.md"),
         *ROOT.glob("examples/*/README.md"),
     ]:
         made = SITE / source.relative_to(ROOT).with_suffix(".html")

@@ -174,7 +174,8 @@ std::vector<Allowance> chosen_rows(const std::vector<std::string>& names) {
                  UsageError,
                  "--row names '",
                  name,
-                 "', which is not a row of the ledger of limits; docs/ledger.md lists the rows");
+                 "', which is not a row of the ledger of limits; docs/figures/ledger.md lists "
+                 "the rows");
     rows.push_back(*found);
   }
   if (rows.empty()) {

@@ -1,4 +1,4 @@
-// The figures made from a plan's runs, and docs/roc.json.
+// The figures made from a plan's runs, and docs/figures/roc.json.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

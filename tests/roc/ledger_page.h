@@ -1,4 +1,4 @@
-// docs/ledger.md, made of the ledger of limits and an ablation.
+// docs/figures/ledger.md, made of the ledger of limits and an ablation.
 //
 // Thread-safety: a free function without shared state.
 #pragma once

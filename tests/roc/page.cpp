@@ -301,7 +301,7 @@ std::string page_of(const Plan& plan,
       << " seconds.\n\n## Goals\n\n";
   write_keys(out, plan, outcomes);
   out << "\n## Who finds what\n\n"
-      << "The table has the tiers of TTrace ([verdict.md](verdict.md)), then T2 alone, which is "
+      << "The table has the tiers of TTrace ([verdict.md](../verdict.md)), then T2 alone, which is "
          "what "
          "`--no-forced` leaves, then the rules that\npeople use today on the same traces.\n\n";
   if (!plot.empty()) {

@@ -1,4 +1,4 @@
-// docs/roc.md and docs/roc.svg.
+// docs/figures/roc.md and docs/figures/roc.svg.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

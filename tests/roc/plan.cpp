@@ -66,7 +66,7 @@ std::vector<Key> chosen_keys(const Choice& choice) {
                  UsageError,
                  "--keys '",
                  *choice.keys,
-                 "' matches no key; docs/roc.md lists the keys");
+                 "' matches no key; docs/figures/roc.md lists the keys");
   }
   return keys;
 }

@@ -1,5 +1,5 @@
 // The measurements to make: which mutants of megatron_mini, how large, where, in which precision,
-// and the goal of each key of docs/roc.json.
+// and the goal of each key of docs/figures/roc.json.
 //
 // Thread-safety: values and free functions without shared state.
 #pragma once

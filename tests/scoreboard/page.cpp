@@ -66,7 +66,7 @@ void write_paper(std::ostream& out,
       << share(static_cast<int>(all), static_cast<int>(runs.found.size()))
       << " rows found, in every run of every bug that stands for one. The rows follow short "
          "descriptions of the paper's table;\nwhich public bug a row stands for was inferred, and "
-         "[bugs.md](bugs.md#the-rows-of-the-ttrace-paper) says for each how certain that is: "
+         "[bugs.md](../bugs.md#the-rows-of-the-ttrace-paper) says for each how certain that is: "
       << known_text(catalogue, runs) << ".\n\n"
       << "| row | known | bug | verdicts |\n|---|---|---|---|\n";
   for (const auto& [key, text] : runs.verdicts) {
@@ -249,8 +249,9 @@ void write_head(std::ostream& out,
                 const Outcomes& outcomes,
                 const std::string& command) {
   out << "# Scoreboard\n\n"
-         "Every silent bug of [bugs.yaml](../examples/megatron_mini/bugs.yaml) that the example "
-         "trainer has ([what they are](bugs.md)), in the\ncheapest layout that triggers it, judged "
+         "Every silent bug of [bugs.yaml](../../examples/megatron_mini/bugs.yaml) that the example "
+         "trainer has ([what they are](../bugs.md)), in the\ncheapest layout that triggers it, "
+         "judged "
          "by `ttrace check` against a stored single-device reference with its noise passes.\n"
          "The same run without the bug must not raise an alarm.\n\n"
          "- Triggered: bits of some record differ from the clean run's.\n"
@@ -272,7 +273,8 @@ void write_head(std::ostream& out,
 const char* const kCauses =
     "\n## Is the probable cause right?\n\n"
     "Four measures, each of all found runs:\n\n"
-    "- Hint as declared: the [probable cause](verdict.md#the-probable-cause) that the report names "
+    "- Hint as declared: the [probable cause](../verdict.md#the-probable-cause) that the report "
+    "names "
     "is the one that was declared before the bug's first\n  run; many declarations allow that none "
     "is named.\n"
     "- Most exact signature: it is the one that describes the mechanism best. These lists were "

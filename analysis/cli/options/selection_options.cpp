@@ -205,7 +205,7 @@ void add_ledger_option(po::options_description& named) {
   named.add_options()(
       "without",
       po::value<Texts>()->value_name("NAME"),
-      "judge as if this row of the ledger of limits (docs/ledger.md) did not exist, "
+      "judge as if this row of the ledger of limits (docs/figures/ledger.md) did not exist, "
       "to measure what it does; repeatable");
 }
 

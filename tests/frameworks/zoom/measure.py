@@ -46,8 +46,8 @@ def page(rows: list[str], summary: str) -> str:
         [
             "# To the operator: figures",
             "",
-            "Made by `./dev zoom`; [zoom.md](zoom.md) explains `ttrace check --zoom`. The operator and the line of every bug were",
-            "declared before its first run ([bugs.py](../tests/frameworks/zoom/bugs.py)). A bug that the check does not find cannot be",
+            "Made by `./dev zoom`; [docs/zoom.md](../zoom.md) explains `ttrace check --zoom`. The operator and the line of every bug were",
+            "declared before its first run ([bugs.py](../../tests/frameworks/zoom/bugs.py)). A bug that the check does not find cannot be",
             "zoomed into, and counts as wrong.",
             "",
             summary,
