@@ -22,7 +22,7 @@ SOURCES = os.environ.get("TTRACE_SITE_SOURCES", "").rstrip("/")
 
 project = html_title = "TTrace"
 root_doc = FRONT
-include_patterns = ["*.md", "docs/**.md", "examples/**.md", "reference/**.md"]
+include_patterns = ["*.md", "docs/**.md", "examples/**.md", "reference/**.md", "tests/first_contact/README.md"]
 exclude_patterns = ["docs/site/**"]
 
 extensions = ["myst_parser"]

@@ -63,6 +63,7 @@ def test_every_page_of_the_documentation_has_a_page(pages):
         *ROOT.glob("docs/decisions/*.md"),
         *ROOT.glob("docs/figures/*.md"),
         *ROOT.glob("examples/*/README.md"),
+        ROOT / "tests" / "first_contact" / "README.md",
     ]:
         made = SITE / source.relative_to(ROOT).with_suffix(".html")
         heading = re.search(r"^# (.*)$", source.read_text(encoding="utf-8"), re.MULTILINE)[1].replace("`", "")
