@@ -19,29 +19,6 @@ void write_count(std::ostream& out, std::size_t count, const char* what) {
   }
 }
 
-void write_limits(std::ostream& out, const Report& report) {
-  if (!report.calibration) {
-    out << "limits are shipped defaults, not calibrated for this program";
-    return;
-  }
-  const CalibrationUse& use = *report.calibration;
-  out << fmt::format(
-      "limits are calibrated over {}; fewer than {} % of clean runs raise a false alarm (95 % "
-      "confidence)",
-      use.vouched
-          ? fmt::format("{} that the user vouched for, of which {} raised an alarm under the "
-                        "shipped limits and {} under these",
-                        counted(use.runs, "run"),
-                        use.alarms_shipped,
-                        use.alarms)
-          : counted(use.runs, "clean run"),
-      short_number(100.0 * use.rate_bound));
-  const char* separator = "; shipped limits, where those runs had no such tensors: ";
-  for (const std::string& limit : use.shipped) {
-    out << std::exchange(separator, ", ") << limit;
-  }
-}
-
 void write_operators(std::ostream& out, const Counts& counts) {
   out << fmt::format("; operators: {} checked on their own, {} wrong, {} inherited",
                      counts.operators,
@@ -52,18 +29,36 @@ void write_operators(std::ostream& out, const Counts& counts) {
 
 }  // namespace
 
+std::string limits_text(const Report& report) {
+  std::string text = "shipped defaults, not calibrated for this program";
+  if (report.calibration) {
+    const CalibrationUse& use = *report.calibration;
+    text = fmt::format(
+        "calibrated over {}; fewer than {} % of clean runs raise a false alarm (95 % confidence)",
+        use.vouched
+            ? fmt::format("{} that the user vouched for, of which {} raised an alarm under the "
+                          "shipped limits and {} under these",
+                          counted(use.runs, "run"),
+                          use.alarms_shipped,
+                          use.alarms)
+            : counted(use.runs, "clean run"),
+        short_number(100.0 * use.rate_bound));
+    const char* separator = "; shipped limits, where those runs had no such tensors: ";
+    for (const std::string& limit : use.shipped) {
+      text += std::exchange(separator, ", ") + limit;
+    }
+  }
+  if (report.counts().bounds_class_default > 0) {
+    text += "; class defaults are weak bounds, and ";
+    text += report.reference.manifest.pass == kImportedPass
+                ? "files of other tools have no noise passes, which give better ones"
+                : "noise passes of the reference give better ones";
+  }
+  return text;
+}
+
 void write_counts(std::ostream& out, const Report& report) {
   const Counts counts = report.counts();
-  if (counts.bounds_from_noise + counts.bounds_class_default > 0) {
-    write_limits(out, report);
-    if (counts.bounds_class_default > 0) {
-      out << "; class defaults are weak bounds, and "
-          << (report.reference.manifest.pass == kImportedPass
-                  ? "files of other tools have no noise passes, which give better ones"
-                  : "noise passes of the reference give better ones");
-    }
-    out << '\n';
-  }
   if (report.noise_coverage) {
     out << coverage_text(*report.noise_coverage) << '\n';
   }

@@ -146,11 +146,15 @@ void write_cause(std::ostream& out, const Explanation& explanation) {
     return;
   }
   out << '\n';
-  write_diagnosis(out, "", explanation.diagnosis);
-  if (!explanation.diagnosis) {
-    out << "probable cause: no known one fits\n";
+  out << "cause: "
+      << (explanation.diagnosis ? cause_text(*explanation.diagnosis)
+                                : "no cause that TTrace knows explains it")
+      << '\n';
+  if (explanation.diagnosis && explanation.diagnosis->runner_up) {
+    const Alternative& other = *explanation.diagnosis->runner_up;
+    out << fmt::format("or: {}: {}\n", spaced(name_of(other.signature)), other.sentence);
   }
-  out << "where to look: " << explanation.where_to_look << '\n';
+  out << "to do: " << explanation.where_to_look << '\n';
 }
 
 void write_upstream(std::ostream& out, const Explanation& explanation) {

@@ -7,7 +7,6 @@
 #include "analysis/findings/report.h"
 
 #include <cstddef>
-#include <iosfwd>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,18 +31,11 @@ struct FindingNumbers {
 // "missing_reduction" as "missing reduction"
 [[nodiscard]] std::string spaced(std::string_view name);
 
-// A line "probable cause: ...", and a line "or: ..." if another cause is nearly as likely. Writes
-// nothing without a diagnosis.
-void write_diagnosis(std::ostream& out,
-                     const char* indent,
-                     const std::optional<Diagnosis>& diagnosis);
+// "0.175 from 5 noise passes x 2 (default limit); ...". Requires: a comparison.
+[[nodiscard]] std::string bound_text(const TensorVerdict& tensor);
 
-// A line for each of what is wrong: the first one begins with `first`, the others with `indent` and
-// "also: ". At most three, and how many more there are.
-void write_causes(std::ostream& out,
-                  const std::string& first,
-                  const char* indent,
-                  const TensorVerdict& tensor);
+// "missing reduction: the sum over tp is missing; ..."
+[[nodiscard]] std::string cause_text(const Diagnosis& diagnosis);
 
 // "bf16", or "parameters f32, activations bf16".
 [[nodiscard]] std::string precision_text(const Side& side);
@@ -56,14 +48,5 @@ void write_causes(std::ostream& out,
 
 // Why a tensor is not judged. Requires: Status::kNotJudged.
 [[nodiscard]] std::string_view why_not_judged(const TensorVerdict& tensor);
-
-// One line for the finding report.tensors[tensor]: the beginning of what the deciding check says,
-// the numbers, the ranks, and the name of its probable cause.
-[[nodiscard]] std::string finding_line(const Report& report, std::size_t tensor);
-
-// Indented lines: what it is, its probable cause, error and bound, the ranks concerned.
-void write_finding(std::ostream& out,
-                   const TensorVerdict& tensor,
-                   const std::optional<Diagnosis>& diagnosis);
 
 }  // namespace ttrace

@@ -1,11 +1,15 @@
 #include "analysis/reports/coverage_text.h"
+#include "analysis/reports/facts.h"
 #include "analysis/reports/report_writers.h"
 #include "analysis/reports/tensor_json.h"
 
+#include <array>
 #include <optional>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -71,6 +75,18 @@ Json coverage_json(const std::optional<NoiseCoverage>& coverage) {
           {"sentence", coverage_text(*coverage)}};
 }
 
+// In the order of reading.
+Json facts_json(const std::vector<Fact>& facts) {
+  constexpr std::array<std::string_view, 3> kDepths = {"answer", "evidence", "detail"};
+  return list_json(facts, [&](const Fact& fact) -> Json {
+    return {{"key", fact.key},
+            {"label", fact.label},
+            {"text", fact.text},
+            {"depth", kDepths.at(static_cast<std::size_t>(fact.depth))},
+            {"number", fact.number ? number_json(*fact.number) : Json()}};
+  });
+}
+
 Json first_divergence_json(const Report& report) {
   if (!report.diverged()) {
     return nullptr;
@@ -88,7 +104,8 @@ Json first_divergence_json(const Report& report) {
           {"signature", report.diagnosis ? Json(name_of(report.diagnosis->signature)) : Json()},
           {"probable_cause", report.diagnosis ? Json(report.diagnosis->sentence) : Json()},
           {"where_to_look", report.where_to_look},
-          {"source", report.source.sentence}};
+          {"source", report.source.sentence},
+          {"facts", facts_json(facts_of_finding(report, *report.first_divergence))}};
 }
 
 Json rank_json(const RankError& rank) {
@@ -310,6 +327,7 @@ Json header_json(const Report& report) {
           {"verdict", verdict_word(report)},
           {"headline", headline(report)},
           {"first_divergence", first_divergence_json(report)},
+          {"facts", facts_json(facts_of_run(report))},
           {"close_look", close_look_json(report)},
           {"zoom", zoom_json(report.zoom)},
           {"diagnoses", diagnoses_json(report)},

@@ -1,4 +1,5 @@
 #include "analysis/reports/coverage_text.h"
+#include "analysis/reports/facts.h"
 #include "analysis/reports/finding_text.h"
 #include "analysis/reports/report_writers.h"
 #include "analysis/reports/tensor_json.h"
@@ -9,7 +10,6 @@
 #include <algorithm>
 #include <map>
 #include <pugixml.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -104,16 +104,11 @@ void set(pugi::xml_node node, const Tally& tally) {
 
 void write_failure(pugi::xml_node test, const Report& report, std::size_t index) {
   const TensorVerdict& tensor = report.tensors[index];
-  std::ostringstream body;
-  body << to_string(tensor.id) << '\n';
-  write_finding(body, tensor, report.root(index).diagnosis);
-  if (report.first_divergence == index) {
-    body << "  where to look: " << report.where_to_look << '\n';
-  }
+  const std::string body = lines_of(facts_of_finding(report, index), Depth::kDetail, "");
   pugi::xml_node failure = test.append_child("failure");
   set(failure, "type", std::string(name_of(tensor.symptom())));
   set(failure, "message", finding_line(report, index));
-  failure.text().set(valid(body.str()).c_str());
+  failure.text().set(valid(body).c_str());
 }
 
 // Why a tensor neither passes nor fails; empty if it passes or fails.

@@ -1,5 +1,6 @@
 #include "analysis/findings/wording.h"
 #include "analysis/reports/counts_text.h"
+#include "analysis/reports/facts.h"
 #include "analysis/reports/finding_text.h"
 #include "analysis/reports/markdown_text.h"
 #include "analysis/reports/report_writers.h"
@@ -21,56 +22,25 @@ std::string code(const TensorId& id) {
   return fmt::format("`{}`", to_string(id));
 }
 
-void write_run(std::ostream& out, std::string_view name, const Side& side) {
-  out << fmt::format("- {}: {}, {}, {}\n",
-                     name,
-                     markdown_text(side.directory),
-                     counted(side.manifest.world_size, "rank"),
-                     precision_text(side));
-}
-
 void write_item(std::ostream& out, std::string_view name, std::string_view text) {
   if (!text.empty()) {
     out << fmt::format("- **{}:** {}\n", name, markdown_text(text));
   }
 }
 
-void write_cause(std::ostream& out, const std::optional<Diagnosis>& diagnosis) {
-  const auto write = [&](std::string_view title, const auto& cause) {
-    write_item(out, title, fmt::format("{}: {}", spaced(name_of(cause.signature)), cause.sentence));
-  };
-  if (diagnosis) {
-    write("Probable cause", *diagnosis);
-    if (diagnosis->runner_up) {
-      write("Or", *diagnosis->runner_up);
+// At most as deep as the evidence.
+void write_facts(std::ostream& out, const std::vector<Fact>& facts) {
+  for (const Fact& fact : facts) {
+    if (fact.depth <= Depth::kEvidence) {
+      write_item(out, fact.label, fact.text);
     }
   }
 }
 
-// The operator that a zoom named.
-void write_operator(std::ostream& out, const Report& report) {
-  if (report.zoom && report.zoom->first) {
-    const NamedOperator& named = *report.zoom->first;
-    write_item(
-        out,
-        "Operator",
-        named.source.empty() ? named.name : fmt::format("{} at {}", named.name, named.source));
-  }
-}
-
 void write_first(std::ostream& out, const Report& report) {
-  const TensorVerdict& tensor = report.tensors[*report.first_divergence];
-  out << fmt::format("**First divergence:** {}\n\n", code(tensor.id));
-  for (const std::string& cause : tensor.causes()) {
-    write_item(out, "What", cause);
-  }
-  write_cause(out, report.diagnosis);
-  write_operator(out, report);
-  write_item(out, "Source", report.source.sentence);
-  write_item(out, "Where to look", report.where_to_look);
-  if (const std::vector<int> ranks = tensor.ranks(); !ranks.empty()) {
-    write_item(out, "Concerns", ranks_text(ranks));
-  }
+  const TensorId& id = report.tensors[*report.first_divergence].id;
+  out << fmt::format("**First divergence:** {}\n\n", code(id));
+  write_facts(out, facts_of_finding(report, *report.first_divergence));
   out << '\n';
 }
 
@@ -129,8 +99,7 @@ void write_not_seen(std::ostream& out, const Report& report, std::size_t max_row
 
 void write_details(std::ostream& out, const Report& report) {
   out << "<details><summary>Runs and counts</summary>\n\n";
-  write_run(out, "reference", report.reference);
-  write_run(out, "candidate", report.candidate);
+  write_facts(out, facts_of_run(report));
   std::ostringstream counts;
   write_counts(counts, report);
   std::istringstream lines(counts.str());
@@ -138,7 +107,6 @@ void write_details(std::ostream& out, const Report& report) {
   for (std::string line; std::getline(lines, line);) {
     write(line);
   }
-  std::ranges::for_each(report.remarks, write);
   std::ranges::for_each(report.lacking, write);
   out << "\n</details>\n";
 }

@@ -12,11 +12,15 @@
 namespace ttrace {
 
 struct TextOptions {
-  bool color = false;         // for a terminal: the verdict's word is coloured, ids are bold
-  std::size_t max_rows = 20;  // of the table of findings
+  bool color = false;         // for a terminal
+  bool details = false;       // every number, and the table of findings
+  std::size_t max_rows = 20;  // of that table
+  std::size_t width = 0;      // columns at which lines are wrapped; 0: never
+  std::string run = {};       // the folder of the check, for commands that look further; or empty
 };
 
-// For people: verdict, first divergence, then only what differs, then counts.
+// For people, to be read in half a minute: the verdict and the place, why, the cause, the code and
+// what to do, a line each; then the evidence, and what the verdict rests on.
 void write_text(std::ostream& out, const Report& report, const TextOptions& options);
 
 // For programs: every tensor, numbers that round-trip, NaN and Inf as strings. One line per tensor.

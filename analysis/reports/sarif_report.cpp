@@ -1,4 +1,5 @@
 #include "analysis/findings/json_text.h"
+#include "analysis/reports/facts.h"
 #include "analysis/reports/finding_text.h"
 #include "analysis/reports/report_writers.h"
 #include "trace/file/code_lines.h"
@@ -11,7 +12,6 @@
 #include <array>
 #include <optional>
 #include <ostream>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -116,52 +116,41 @@ Json location_json(const CodePlace& place) {
   return {{"artifactLocation", file}, {"region", {{"startLine", place.line}}}};
 }
 
-// The line of the operator that a zoom named, if it did, and that of the module.
-std::vector<CodePlace> places_of(const Report& report, std::size_t tensor) {
+// Of the operator that a zoom named, if it did, and of the module.
+std::vector<CodePlace> places_of(const std::vector<Fact>& facts) {
   std::vector<CodePlace> places;
-  const auto add = [&](const std::optional<CodePlace>& place) {
-    if (place && std::ranges::find(places, *place) == places.end()) {
-      places.push_back(*place);
+  for (const Fact& fact : facts) {
+    if (fact.link && std::ranges::find(places, *fact.link) == places.end()) {
+      places.push_back(*fact.link);
     }
-  };
-  if (report.first_divergence == tensor && report.zoom && report.zoom->first) {
-    add(place_in(report.zoom->first->source));
   }
-  add(report.root(tensor).source.place);
   return places;
-}
-
-std::string message_of(const Report& report, std::size_t tensor) {
-  std::ostringstream text;
-  text << to_string(report.tensors[tensor].id) << ": " << finding_line(report, tensor) << "\n\n";
-  write_finding(text, report.tensors[tensor], report.root(tensor).diagnosis);
-  if (report.first_divergence == tensor) {
-    text << "  where to look: " << report.where_to_look << '\n';
-  }
-  return text.str();
 }
 
 Json result_json(const Report& report, std::size_t index) {
   const TensorVerdict& tensor = report.tensors[index];
   const std::string id = to_string(tensor.id);
   const std::optional<Diagnosis> diagnosis = report.root(index).diagnosis;
-  const std::vector<CodePlace> places = places_of(report, index);
+  const std::vector<Fact> facts = facts_of_finding(report, index);
+  const std::vector<CodePlace> places = places_of(facts);
   Json location = {{"logicalLocations",
                     Json::array({{{"fullyQualifiedName", tensor.id.path}, {"kind", "module"}}})}};
   if (!places.empty()) {
     location["physicalLocation"] = location_json(places.front());
   }
-  Json json = {{"ruleId", name_of(tensor.symptom())},
-               {"ruleIndex", rule_of(tensor.symptom())},
-               {"level", "error"},
-               {"message", {{"text", message_of(report, index)}}},
-               {"locations", Json::array({location})},
-               {"partialFingerprints", {{"tensor/v1", id}}},
-               {"properties",
-                {{"tensor", id},
-                 {"firstDivergence", report.first_divergence == index},
-                 {"ranks", tensor.ranks()},
-                 {"signature", diagnosis ? Json(name_of(diagnosis->signature)) : Json()}}}};
+  Json json = {
+      {"ruleId", name_of(tensor.symptom())},
+      {"ruleIndex", rule_of(tensor.symptom())},
+      {"level", "error"},
+      {"message",
+       {{"text", finding_line(report, index) + "\n\n" + lines_of(facts, Depth::kDetail, "")}}},
+      {"locations", Json::array({location})},
+      {"partialFingerprints", {{"tensor/v1", id}}},
+      {"properties",
+       {{"tensor", id},
+        {"firstDivergence", report.first_divergence == index},
+        {"ranks", tensor.ranks()},
+        {"signature", diagnosis ? Json(name_of(diagnosis->signature)) : Json()}}}};
   for (std::size_t i = 1; i < places.size(); ++i) {
     json["relatedLocations"].push_back(
         {{"id", i},

@@ -1,8 +1,10 @@
 #include "analysis/findings/text_columns.h"
 #include "analysis/findings/wording.h"
 #include "analysis/reports/counts_text.h"
+#include "analysis/reports/facts.h"
 #include "analysis/reports/finding_text.h"
 #include "analysis/reports/report_writers.h"
+#include "analysis/reports/wrapped_text.h"
 #include "analysis/reports/zoom_text.h"
 
 #include <fmt/format.h>
@@ -15,97 +17,103 @@
 namespace ttrace {
 namespace {
 
-std::string layout_text(const Section& layout) {
-  std::string text;
-  for (const auto& [axis, size] : layout) {
-    if (size == "1") {
-      continue;
-    }
-    text.append(text.empty() ? "" : ", ").append(axis).append(" ").append(size);
-  }
-  return text.empty() ? "one device" : text;
-}
-
-void write_side(std::ostream& out, const char* name, const Side& side) {
-  const Manifest& manifest = side.manifest;
-  out << fmt::format("{}{} ({}, {}, {}, {})\n",
-                     name,
-                     side.directory,
-                     manifest.imported_from.empty() ? manifest.pass + " pass"
-                                                    : "imported from " + manifest.imported_from,
-                     counted(manifest.world_size, "rank"),
-                     layout_text(manifest.layout),
-                     precision_text(side));
-}
-
 constexpr std::string_view kPlain = "\033[0m";
 constexpr std::string_view kBold = "\033[1m";
+constexpr std::string_view kDim = "\033[2m";
+constexpr std::string_view kCyan = "\033[36m";
 constexpr std::string_view kBoldRed = "\033[1;31m";
 constexpr std::string_view kBoldGreen = "\033[1;32m";
 constexpr std::string_view kBoldYellow = "\033[1;33m";
 
-// Ids are what a reader looks for, and copies.
-std::string id_text(const TensorVerdict& tensor, bool color) {
-  const std::string id = to_string(tensor.id);
-  return color ? fmt::format("{}{}{}", kBold, id, kPlain) : id;
+constexpr std::size_t kLabel = 11;     // columns of a label, with the space behind it
+constexpr std::size_t kShortList = 3;  // lines of a list that --details prints whole
+
+std::string inked(std::string_view ink, std::string text, const TextOptions& options) {
+  return options.color && !ink.empty() ? fmt::format("{}{}{}", ink, text, kPlain) : text;
 }
 
-void write_verdict_line(std::ostream& out, const Report& report, bool color) {
-  std::string word = headline(report);
-  if (color) {
-    const std::string_view ink = report.diverged()             ? kBoldRed
-                                 : reservation(report).empty() ? kBoldGreen
-                                                               : kBoldYellow;
-    word = fmt::format("{}{}{}", ink, word, kPlain);
+std::string_view ink_of(const Fact& fact) {
+  return fact.key == "cause"            ? kBold
+         : fact.key == "code"           ? kCyan
+         : fact.depth != Depth::kAnswer ? kDim
+                                        : std::string_view();
+}
+
+void write_fact(std::ostream& out, const Fact& fact, const TextOptions& options) {
+  const std::string text = wrapped(fact.text, options.width, 2 + kLabel);
+  out << fmt::format("  {:<{}}{}\n", fact.label, kLabel, inked(ink_of(fact), text, options));
+}
+
+void write_facts(std::ostream& out,
+                 const std::vector<Fact>& facts,
+                 Depth depth,
+                 const TextOptions& options) {
+  for (const Fact& fact : facts) {
+    if (fact.depth == depth && fact.key != "where") {
+      write_fact(out, fact, options);
+    }
   }
-  out << word << '\n';
 }
 
-void write_way_out(std::ostream& out) {
-  out << "  what to do: let the reference use the candidate's choices of experts; `ttrace check` "
-         "does so with a command for the reference, or with a stored one and --rerun COMMAND\n";
+// "DIVERGED  layers.0.wo: output, step 0, micro-batch 0"
+void write_title(std::ostream& out, const Report& report, const TextOptions& options) {
+  const std::string_view ink = report.diverged()             ? kBoldRed
+                               : reservation(report).empty() ? kBoldGreen
+                                                             : kBoldYellow;
+  out << inked(ink, headline(report), options);
+  if (report.diverged()) {
+    out << "  " << place_text(report.tensors[*report.first_divergence].id);
+  }
+  out << '\n';
+}
+
+void write_first_divergence(std::ostream& out, const Report& report, const TextOptions& options) {
+  const std::vector<Fact> facts = facts_of_finding(report, *report.first_divergence);
+  write_facts(out, facts, Depth::kAnswer, options);
+  out << '\n';
+  write_facts(out, facts, Depth::kEvidence, options);
+  if (options.details) {
+    write_facts(out, facts, Depth::kDetail, options);
+  }
+}
+
+// A heading and a line for each; the first ones alone unless details were asked for.
+void write_list(std::ostream& out,
+                std::string_view label,
+                const std::vector<std::string>& lines,
+                const TextOptions& options) {
+  const std::size_t most = options.details ? options.max_rows : kShortList;
+  for (std::size_t i = 0; i < std::min(lines.size(), most); ++i) {
+    write_fact(
+        out,
+        {.key = "", .label = i == 0 ? label : "", .text = lines[i], .depth = Depth::kEvidence},
+        options);
+  }
+  if (lines.size() > most) {
+    write_fact(
+        out,
+        {.key = "",
+         .label = "",
+         .text = fmt::format("... and {} more{}",
+                             lines.size() - most,
+                             options.details ? " (--format json lists all)" : " (--details)"),
+         .depth = Depth::kEvidence},
+        options);
+  }
 }
 
 // These are other bugs, or the same one elsewhere.
-void write_further_roots(std::ostream& out, const Report& report, bool color) {
-  if (report.further_roots.empty()) {
-    return;
-  }
-  out << "also wrong on their own, not because of an earlier error:\n";
+void write_further_roots(std::ostream& out, const Report& report, const TextOptions& options) {
+  std::vector<std::string> lines;
   for (const Root& root : report.further_roots) {
-    const TensorVerdict& tensor = report.tensors[root.tensor];
-    write_causes(out, "  " + id_text(tensor, color) + ": ", "    ", tensor);
-    write_diagnosis(out, "    ", root.diagnosis);
+    const std::vector<Fact> facts = facts_of_finding(report, root.tensor);
+    const auto why = std::ranges::find(facts, "why", &Fact::label);
+    lines.push_back(facts.front().text + (why == facts.end() ? "" : ": " + why->text));
   }
   if (report.roots_left_out > 0) {
-    out << "  ... and " << report.roots_left_out << " more\n";
+    lines.push_back(fmt::format("... and {} more", report.roots_left_out));
   }
-}
-
-// Those of largest error, where the tensor's features are heads.
-void write_heads(std::ostream& out, const Report& report) {
-  constexpr std::size_t kMostHeads = 4;
-  std::vector<std::string> heads;
-  for (const PartError& part :
-       report.close_look ? report.close_look->parts : std::vector<PartError>()) {
-    if (part.is_head && heads.size() < kMostHeads) {
-      heads.push_back(fmt::format("{} ({})", part.where, short_number(part.error)));
-    }
-  }
-  if (!heads.empty()) {
-    out << fmt::format("  heads: those of largest error are {}\n", fmt::join(heads, ", "));
-  }
-}
-
-void write_first_divergence(std::ostream& out, const Report& report, bool color) {
-  const TensorVerdict& tensor = report.tensors[*report.first_divergence];
-  out << "first divergence: " << id_text(tensor, color) << '\n';
-  write_finding(out, tensor, report.diagnosis);
-  write_heads(out, report);
-  out << "  where to look: " << report.where_to_look << '\n';
-  if (!report.source.sentence.empty()) {
-    out << "  source: " << report.source.sentence << '\n';
-  }
+  write_list(out, "also made", lines, options);
 }
 
 std::vector<std::string> row_of(const TensorVerdict& tensor) {
@@ -148,41 +156,7 @@ void write_table(std::ostream& out,
   }
 }
 
-void write_closest(std::ostream& out, const Report& report, bool color) {
-  const TensorVerdict* closest = nullptr;
-  for (const TensorVerdict& tensor : report.tensors) {
-    if (tensor.status() == Status::kWithin && !tensor.has(Excuse::kHarmlessScale) &&
-        tensor.comparison && tensor.bound() > 0.0 &&
-        (closest == nullptr || tensor.ratio() > closest->ratio())) {
-      closest = &tensor;
-    }
-  }
-  if (closest != nullptr) {
-    out << fmt::format("closest to its bound: {}, error {}, bound {} ({} of it)\n",
-                       id_text(*closest, color),
-                       short_number(closest->comparison->error),
-                       short_number(closest->bound()),
-                       short_number(closest->ratio()));
-  }
-}
-
-void write_list(std::ostream& out,
-                const char* name,
-                const std::vector<std::string>& notes,
-                std::size_t max_rows) {
-  if (notes.empty()) {
-    return;
-  }
-  out << '\n' << name << ":\n";
-  for (std::size_t i = 0; i < std::min(notes.size(), max_rows); ++i) {
-    out << "  " << notes[i] << '\n';
-  }
-  if (notes.size() > max_rows) {
-    out << "  ... and " << notes.size() - max_rows << " more (--format json lists all)\n";
-  }
-}
-
-void write_unmatched(std::ostream& out, const Report& report, std::size_t max_rows) {
+std::vector<std::string> unmatched_lines(const Report& report) {
   std::vector<std::string> lines;
   for (const UnmatchedName& name : report.unmatched) {
     const std::string nearest = nearest_text(name);
@@ -191,68 +165,96 @@ void write_unmatched(std::ostream& out, const Report& report, std::size_t max_ro
       lines.back() += fmt::format("; nearest in the {}: {}", name_of(other(name.side)), nearest);
     }
   }
-  write_list(out, "names that only one program has (--rename can pair them)", lines, max_rows);
+  if (!lines.empty()) {
+    lines.front() = "only one program has them (--rename can pair them): " + lines.front();
+  }
+  return lines;
 }
 
-void write_routing(std::ostream& out, const Report& report) {
+std::vector<std::string> routing_lines(const Report& report) {
   const auto flips = report.flips();
   if (!flips) {
-    return;
+    return {};
   }
-  out << fmt::format("\nrouting: {} of {} {} to other experts than in the reference",
-                     flips->flips,
-                     counted(flips->tokens, "token"),
-                     flips->flips == 1 ? "goes" : "go");
+  std::string text = fmt::format("{} of {} {} to other experts than in the reference",
+                                 flips->flips,
+                                 counted(flips->tokens, "token"),
+                                 flips->flips == 1 ? "goes" : "go");
   if (flips->flips > 0) {
-    out << fmt::format(
+    text += fmt::format(
         "; round-off cannot explain {} of them (the scores nearest to their bound moved by {}, "
         "bound {})",
         flips->illegal,
         short_number(flips->largest_move),
         short_number(flips->bound));
   }
-  out << (report.follows_candidate() ? "; the reference used the candidate's choices\n" : "\n");
+  std::vector<std::string> lines{
+      text + (report.follows_candidate() ? "; the reference used the candidate's choices" : "")};
   if (const std::size_t behind = report.counts().behind_flip; behind > 0) {
-    out << fmt::format(
-        "  {} that depend on such tokens differ and are not judged sharply, because this reference "
-        "used its own choices{}\n",
+    lines.push_back(fmt::format(
+        "{} that depend on such tokens differ and are not judged sharply, because this reference "
+        "used its own choices{}",
         counted(behind, "tensor"),
         flips->illegal > 0 && report.undecided()
             ? "; this includes choices beyond round-off, which may follow from earlier ones"
-            : "");
+            : ""));
+  }
+  return lines;
+}
+
+void write_run(std::ostream& out, const Report& report, const TextOptions& options) {
+  const std::vector<Fact> facts = facts_of_run(report);
+  write_facts(out, facts, Depth::kEvidence, options);
+  write_list(out, "experts", routing_lines(report), options);
+  write_list(out, "names", unmatched_lines(report), options);
+  write_list(out, "incomplete", report.lacking, options);
+  write_list(out, "inferred", report.inferred, options);
+  write_list(out, "required", report.unmet, options);
+  write_list(out, "not seen", lines_of(report.not_seen), options);
+  write_list(out, "notes", report.notes, options);
+}
+
+void write_next(std::ostream& out, const Report& report, const TextOptions& options) {
+  if (options.run.empty()) {
+    return;
+  }
+  const auto write = [&](std::string_view label, std::string_view command, std::string_view what) {
+    out << fmt::format(
+        "  {:<{}}{}  # {}\n", label, kLabel, fmt::format(fmt::runtime(command), options.run), what);
+  };
+  if (report.diverged()) {
+    write("next", "ttrace explain {}", "the arithmetic of this verdict");
+    write("", "ttrace zoom {}", "the operator and its line");
+    write("", "ttrace diff {} --details", "all that is wrong");
+  } else {
+    write("next", "ttrace diff {} --details", "every number");
   }
 }
 
 }  // namespace
 
 void write_text(std::ostream& out, const Report& report, const TextOptions& options) {
-  write_side(out, "reference: ", report.reference);
-  write_side(out, "candidate: ", report.candidate);
-  for (const std::string& remark : report.remarks) {
-    out << "remark: " << remark << '\n';
-  }
-  out << '\n';
-  write_verdict_line(out, report, options.color);
+  write_title(out, report, options);
   if (report.diverged()) {
-    write_first_divergence(out, report, options.color);
-    write_further_roots(out, report, options.color);
-    write_table(out, report, false, options);
-  } else {
-    if (report.undecided()) {
-      write_way_out(out);
-    }
-    write_closest(out, report, options.color);
+    write_first_divergence(out, report, options);
+    write_further_roots(out, report, options);
+  } else if (report.undecided()) {
+    write_fact(out,
+               {.key = "to_do",
+                .label = "to do",
+                .text = "let the reference use the candidate's choices of experts; `ttrace check` "
+                        "does so with a command for the reference, or with a stored one and "
+                        "--rerun COMMAND"},
+               options);
   }
-  write_table(out, report, true, options);
-  write_unmatched(out, report, options.max_rows);
-  write_routing(out, report);
-  write_list(out, "incomplete, because a step was interrupted", report.lacking, options.max_rows);
-  write_list(out, "placements inferred from values", report.inferred, options.max_rows);
-  write_list(out, "required, but not seen", report.unmet, options.max_rows);
-  write_list(out, "not seen", lines_of(report.not_seen), options.max_rows);
-  write_list(out, "notes", report.notes, options.max_rows);
-  out << '\n';
-  write_counts(out, report);
+  write_run(out, report, options);
+  write_next(out, report, options);
+  if (options.details) {
+    write_table(out, report, false, options);
+    write_table(out, report, true, options);
+    out << '\n';
+    write_counts(out, report);
+  }
   if (report.zoom) {
     write_zoom(out, *report.zoom);
   }

@@ -70,7 +70,9 @@ void write_first(std::ostream& out, const ZoomReport& zoom) {
     out << fmt::format("  {}: {}\n", head, sentence);
     head = "also";
   }
-  write_diagnosis(out, "  ", zoom.diagnosis);
+  if (zoom.diagnosis) {
+    out << "  cause: " << cause_text(*zoom.diagnosis) << '\n';
+  }
 }
 
 void write_inputs(std::ostream& out, const ZoomReport& zoom) {

@@ -250,11 +250,12 @@ TEST_F(CalibrationTest, ReportSaysWhatIsPromisedAndWhichLimitsAreShipped) {
   write_text(text, report, {});
   EXPECT_THAT(
       text.str(),
-      AllOf(HasSubstr("\nlimits are calibrated over 20 clean runs; fewer than 13.9 % of clean runs "
-                      "raise a false alarm (95 % confidence); shipped limits, where those runs had "
-                      "no such tensors: vector T2 q\n"),
-            HasSubstr("remark: the calibration is for 5 noise passes, but this reference has 2"),
-            Not(HasSubstr("shipped defaults"))));
+      AllOf(
+          HasSubstr("\n  limits     calibrated over 20 clean runs; fewer than 13.9 % of clean runs "
+                    "raise a false alarm (95 % confidence); shipped limits, where those runs had "
+                    "no such tensors: vector T2 q\n"),
+          HasSubstr("remark     the calibration is for 5 noise passes, but this reference has 2"),
+          Not(HasSubstr("shipped defaults"))));
   std::ostringstream json;
   write_json(json, report);
   const auto calibration = nlohmann::json::parse(json.str()).at("calibration");
@@ -316,7 +317,7 @@ TEST_F(CalibrationTest, RunsThatAreVouchedForCountWhateverTheyExceed) {
   std::ostringstream report;
   write_text(report, run(0.0, 0.5, 0.5, calibration), {});
   EXPECT_THAT(report.str(),
-              HasSubstr("limits are calibrated over 2 runs that the user vouched for, of which 1 "
+              HasSubstr("limits     calibrated over 2 runs that the user vouched for, of which 1 "
                         "raised an alarm under the shipped limits and 1 under these; fewer than "
                         "98.7 % of clean runs raise a false alarm (95 % confidence)"));
 }

@@ -155,8 +155,7 @@ TEST_F(CloseLookAtHeads, TextAndJsonNameThem) {
   const Report report = diff(reference_.write(), candidate_.write());
   std::ostringstream text;
   write_text(text, report, {});
-  EXPECT_THAT(text.str(),
-              HasSubstr("\n  heads: those of largest error are head 2 (1.41), head 0 (0.5)\n"));
+  EXPECT_THAT(text.str(), HasSubstr("; heads of largest error: head 2 (1.41), head 0 (0.5)\n"));
   std::ostringstream json;
   write_json(json, report);
   EXPECT_THAT(json.str(), HasSubstr(R"("parts":[{"where":"head 2",)"));

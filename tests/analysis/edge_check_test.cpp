@@ -57,7 +57,7 @@ TEST_F(EdgeCheckTest, TheSameModulesOutputIsRight) {
   EXPECT_EQ(report.edges.checked, 1U);
   std::ostringstream text;
   write_text(text, report, {});
-  EXPECT_THAT(text.str(), HasSubstr("edges: 1 of 1 inputs are what the module before returned"));
+  EXPECT_THAT(text.str(), HasSubstr("; 1 of 1 inputs are what the module before returned"));
 }
 
 TEST_F(EdgeCheckTest, AnotherModulesOutputIsNamedWithBoth) {

@@ -339,8 +339,8 @@ TEST_F(Explain, TextGoesFromTheVerdictToWhatWouldHaveBeenSeen) {
                            "\n     T2 the whole tensor  ",
                            "\narithmetic (see docs/verdict_reference.md",
                            "scale^2 = s^2 + (2 ulp(max |r|))^2 = ",
-                           "\nprobable cause: ",
-                           "\nwhere to look: ",
+                           "\ncause: ",
+                           "\nto do: ",
                            "\nrecorded before it: 1 tensor, 0 of them wrong\n",
                            "\nsmallest error that each check would have noticed"}) {
     const std::size_t at = text.find(part, last);

@@ -89,9 +89,9 @@ TEST_F(GoldenCheckTest, CandidateOfAHigherPrecisionIsTooAccurate) {
   EXPECT_FALSE(report.diagnosis);
   EXPECT_THAT(report.where_to_look, HasSubstr("the precision recipe of a"));
   std::ostringstream text;
-  write_text(text, report, {});
+  write_text(text, report, {.details = true});
   EXPECT_THAT(text.str(),
-              AllOf(HasSubstr("so rho is 0.1\n"),
+              AllOf(HasSubstr("is 0.0161 away from FP64 and the reference 0.161\n"),
                     HasSubstr("golden: 1 compared with FP64, 1 too accurate, 0 too coarse")));
 }
 

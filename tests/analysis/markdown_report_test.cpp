@@ -42,8 +42,8 @@ TEST_F(MarkdownReport, NamesTheFirstDivergenceAndListsWhatDiffers) {
   add("s0/m0/output/b/0", 3.0);
   const std::string text = markdown();
   EXPECT_THAT(text, StartsWith("## TTrace: DIVERGED\n\n**First divergence:** `s0/m0/output/a/0"));
-  EXPECT_THAT(text, HasSubstr("\n- **What:** "));
-  EXPECT_THAT(text, HasSubstr("\n- **Where to look:** "));
+  EXPECT_THAT(text, HasSubstr("\n- **why:** "));
+  EXPECT_THAT(text, HasSubstr("\n- **to do:** "));
   EXPECT_THAT(text, HasSubstr("\n|---|---:|---:|---:|---|\n| `s0/m0/output/a/0` | "));
   EXPECT_THAT(text, HasSubstr("\n| `s0/m0/output/b/0` | "));
 }
@@ -59,7 +59,7 @@ TEST_F(MarkdownReport, LeavesOutMoreRowsThanWereAskedFor) {
 TEST_F(MarkdownReport, OfACleanRunSaysWhatWasCompared) {
   add("s0/m0/output/a/0");
   const std::string text = markdown();
-  EXPECT_THAT(text, StartsWith("## TTrace: WITHIN BOUND: 1 of 1 tensor judged\n\n<details>"));
+  EXPECT_THAT(text, StartsWith("## TTrace: CLEAN: 1 of 1 tensor judged\n\n<details>"));
   EXPECT_THAT(text, HasSubstr("\n- 1 tensor: 1 within bound"));
 }
 
@@ -76,7 +76,7 @@ TEST_F(MarkdownReport, SentencesDoNotBecomeMarkup) {
   candidate_.add(1, {"s0/m0/output/a/0", scaled(wavy(4), 2.0), ElementType::kF32});
   const std::string text = markdown();
   EXPECT_THAT(text, HasSubstr(" | replicas disagree |\n"));
-  EXPECT_THAT(text, HasSubstr("at \\[0\\]"));
+  EXPECT_THAT(text, HasSubstr("in \\[0:4\\]"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <limits>
 #include <regex>
 #include <sstream>
@@ -16,10 +17,12 @@
 namespace ttrace {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::noise_row;
 using ::testing::Not;
 using testing::scaled;
+using ::testing::StartsWith;
 using testing::TemporaryDirectory;
 using testing::Tensor;
 using testing::TraceBuilder;
@@ -78,14 +81,13 @@ class ReportTest : public ::testing::Test {
 
 TEST_F(ReportTest, TextOfACleanRun) {
   build_small_model(1.0009765625);
-  EXPECT_EQ(text(run()), R"(reference: runs/reference (reference pass, 1 rank, one device, f32)
-candidate: runs/candidate (candidate pass, 2 ranks, tp 2, f32)
-
-WITHIN BOUND: 5 of 5 tensors judged
-closest to its bound: s0/m0/output/b/0, error 0.00135, bound 0.0156 (0.0863 of it)
-
-limits are shipped defaults, not calibrated for this program
-5 tensors: 5 within bound, 0 out of bound, 0 missing in the candidate, 0 missing in the reference; bounds: 4 from 5 noise passes, 1 exact, 0 class defaults
+  EXPECT_EQ(text(run()), R"(CLEAN: 5 of 5 tensors judged
+  closest    8.63 % of its bound: b: output, step 0, micro-batch 0
+  reference  1 rank, f32 (runs/reference)
+  candidate  2 ranks, tp 2, f32 (runs/candidate)
+  compared   5 of 5 tensors
+  would see  typically an error of 1.13 % of a tensor
+  limits     shipped defaults, not calibrated for this program
 )");
 }
 
@@ -99,7 +101,7 @@ TEST_F(ReportTest, OneOfTheLastLinesSaysHowFarNoiseReached) {
   noise_[1].covered = false;
   const Report report = run();
   EXPECT_THAT(
-      text(report),
+      text(report, {.details = true}),
       HasSubstr(
           "\nnoise reached 2 of 4 tensors; 1 that no pass moved must be equal; 1 (1 output) "
           "has a class default, because code that torch does not dispatch made it\n5 tensors"));
@@ -113,39 +115,86 @@ TEST_F(ReportTest, OneOfTheLastLinesSaysHowFarNoiseReached) {
 
 TEST_F(ReportTest, WithoutWordOfCoverageTheReportHasNoneEither) {
   build_small_model(1.0009765625);
-  EXPECT_THAT(text(run()), Not(HasSubstr("noise reached")));
+  EXPECT_THAT(text(run(), {.details = true}), Not(HasSubstr("noise reached")));
 }
 
 TEST_F(ReportTest, TextOfADivergedRun) {
   build_small_model(0.5);
   candidate_.manifest.versions["ttrace"] = "0.2.0";
   candidate_.note(1, "the gradient of fc.weight never arrived");
-  EXPECT_EQ(text(run(), {.color = false, .max_rows = 1}),
-            R"(reference: runs/reference (reference pass, 1 rank, one device, f32)
-candidate: runs/candidate (candidate pass, 2 ranks, tp 2, f32)
-remark: the version of ttrace is `0.1.0` in the reference and `0.2.0` in the candidate
+  const Report report = run();
+  const std::string answer = R"(DIVERGED  b: output, step 0, micro-batch 0
+  why        it differs 44.2x as much as round-off explains
+  cause      wrong factor: candidate = a x reference, a = 0.5000 +- 0 = 1/tp
+  to do      check the forward of b; the forward record before it, s0/m0/output/a/0, is within bound
 
-DIVERGED
-first divergence: s0/m0/output/b/0
-  what: it differs 44.2x as much as round-off explains; candidate = 0.5000 x reference
-  probable cause: wrong factor: candidate = a x reference, a = 0.5000 +- 0 = 1/tp; the record before it, s0/m0/output/a/0, has the factor 1.000
-  error: 0.691, 0.5 of the reference's norm 1.38
-  bound: 0.0156 from 5 noise passes x 2 (default limit); relative errors below 0.0113 go unseen
-  elements: largest difference 0.546 at [1], 4 of 4 differ
-  concerns: ranks 0, 1
-  where to look: check the forward of b; the forward record before it, s0/m0/output/a/0, is within bound
-
+  because    the record before it, s0/m0/output/a/0, has the factor 1.000
+  size       wrong by 50 % of the reference's norm; round-off explains 1.13 % of it
+  ranks      0, 1, all that hold it
+)";
+  const std::string run =
+      R"(  around it  2 tensors recorded before it are right; 1 tensor after it is wrong: mend this one first
+  reference  1 rank, f32 (runs/reference)
+  candidate  2 ranks, tp 2, f32 (runs/candidate)
+  remark     the version of ttrace is `0.1.0` in the reference and `0.2.0` in the candidate
+  compared   5 of 5 tensors
+  would see  typically an error of 1.13 % of a tensor
+  limits     shipped defaults, not calibrated for this program
+  notes      candidate, rank 1, step 0: the gradient of fc.weight never arrived
+)";
+  EXPECT_EQ(text(report), answer + run);
+  EXPECT_EQ(text(report, {.details = true, .max_rows = 1}),
+            answer + R"(  how so     candidate = 0.5000 x reference
+  error      0.691, of the reference's norm 1.38
+  bound      0.0156 from 5 noise passes x 2 (default limit); relative errors below 0.0113 go unseen
+  elements   4 of 4 differ, the largest difference is 0.546 at [1]
+  id         s0/m0/output/b/0
+)" + run + R"(
 diverged tensors, in the order in which the reference ran:
   id                error  bound   error/bound  cause
   s0/m0/output/b/0  0.691  0.0156  44.2         factor 0.5000
   ... and 1 more (--format json lists all)
 
-notes:
-  candidate, rank 1, step 0: the gradient of fc.weight never arrived
-
-limits are shipped defaults, not calibrated for this program
 5 tensors: 3 within bound, 2 out of bound, 0 missing in the candidate, 0 missing in the reference; bounds: 4 from 5 noise passes, 1 exact, 0 class defaults
 )");
+}
+
+TEST_F(ReportTest, NamesTheCommandsThatLookFurther) {
+  build_small_model(0.5);
+  EXPECT_THAT(text(run(), {.run = "runs/1"}), HasSubstr(R"(
+  next       ttrace explain runs/1  # the arithmetic of this verdict
+             ttrace zoom runs/1  # the operator and its line
+             ttrace diff runs/1 --details  # all that is wrong
+)"));
+}
+
+TEST_F(ReportTest, LinesEndWhereTheTerminalDoes) {
+  build_small_model(0.5);
+  const std::string narrow = text(run(), {.width = 60});
+  EXPECT_THAT(narrow, HasSubstr(R"(
+  to do      check the forward of b; the forward record
+             before it, s0/m0/output/a/0, is within bound
+)"));
+  std::istringstream lines(narrow);
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 60U) << line;
+  }
+}
+
+TEST_F(ReportTest, FactsStandInTheJsonInTheOrderOfReading) {
+  build_small_model(0.5);
+  const auto facts = nlohmann::json::parse(json_text(run()))["first_divergence"]["facts"];
+  std::vector<std::string> answer;
+  for (const auto& fact : facts) {
+    if (fact["depth"] == "answer") {
+      answer.push_back(fact["key"]);
+    }
+  }
+  EXPECT_THAT(answer, ElementsAre("where", "why", "cause", "to_do"));
+  const auto size =
+      std::ranges::find_if(facts, [](const auto& fact) { return fact["key"] == "size"; });
+  ASSERT_NE(size, facts.end());
+  EXPECT_EQ((*size)["number"], 0.5);
 }
 
 TEST_F(ReportTest, SaysWhatTheVerdictDoesNotCover) {
@@ -154,31 +203,28 @@ TEST_F(ReportTest, SaysWhatTheVerdictDoesNotCover) {
   candidate_.not_seen(1, NotSeenKind::kState, "running means");
   const Report report = run();
   EXPECT_THAT(text(report), HasSubstr(R"(
-
-not seen:
-  updates (candidate): no optimizer is attached
-  state (candidate): running means
-
+  not seen   updates (candidate): no optimizer is attached
+             state (candidate): running means
 )"));
-  EXPECT_THAT(text(report, {.color = false, .max_rows = 1}), HasSubstr(R"(
-  updates (candidate): no optimizer is attached
-  ... and 1 more)"));
+  EXPECT_THAT(text(report, {.details = true, .max_rows = 1}), HasSubstr(R"(
+  not seen   updates (candidate): no optimizer is attached
+             ... and 1 more (--format json lists all)
+)"));
   const auto json = nlohmann::json::parse(json_text(report));
   EXPECT_EQ(json["not_seen"], nlohmann::json::parse(R"([
     {"kind": "updates", "side": "candidate", "sentence": "no optimizer is attached"},
     {"kind": "state", "side": "candidate", "sentence": "running means"}])"));
 }
 
-TEST_F(ReportTest, ColoursTheVerdictAndEmphasisesIds) {
+TEST_F(ReportTest, ColoursTheVerdictAndEmphasisesTheCause) {
   build_small_model(0.5);
   const Report report = run();
   const std::string plain = text(report);
-  const std::string coloured = text(report, {.color = true, .max_rows = 20});
-  EXPECT_THAT(plain, HasSubstr("\nDIVERGED\n"));
+  const std::string coloured = text(report, {.color = true});
+  EXPECT_THAT(plain, StartsWith("DIVERGED  b: "));
   EXPECT_THAT(plain, Not(HasSubstr("\033")));
-  EXPECT_THAT(coloured, HasSubstr("\n\033[1;31mDIVERGED\033[0m\n"));
-  EXPECT_THAT(coloured, HasSubstr("first divergence: \033[1ms0/m0/output/b/0\033[0m\n"));
-  EXPECT_THAT(coloured, HasSubstr("\n  \033[1ms0/m0/output/c/0\033[0m  0.691"));
+  EXPECT_THAT(coloured, StartsWith("\033[1;31mDIVERGED\033[0m  b: "));
+  EXPECT_THAT(coloured, HasSubstr("\n  cause      \033[1mwrong factor: "));
   EXPECT_EQ(std::regex_replace(coloured, std::regex("\033\\[[0-9;]*m"), ""), plain);
 }
 

@@ -179,7 +179,7 @@ TEST_F(RoutingCheck, AFlipWhereScoresNearlyTieIsLegal) {
   EXPECT_EQ(tensor.find(Question::kRouting)->term("illegal"), 0.0);
   EXPECT_NEAR(tensor.find(Question::kRouting)->value, 0.007, 1e-6);
   EXPECT_NEAR(tensor.find(Question::kRouting)->bound, 0.032, 1e-6);
-  EXPECT_THAT(text(report), HasSubstr("routing: 1 of 4 tokens goes to other experts"));
+  EXPECT_THAT(text(report), HasSubstr("\n  experts    1 of 4 tokens goes to other experts"));
 }
 
 TEST_F(RoutingCheck, AFlipAgainstAClearMarginOfEitherSideIsAFinding) {

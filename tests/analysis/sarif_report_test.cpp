@@ -14,10 +14,12 @@
 namespace ttrace {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::scaled;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 using testing::TemporaryDirectory;
 using testing::TraceBuilder;
 using testing::wavy;
@@ -59,7 +61,7 @@ TEST_F(SarifReport, TheFirstDivergenceIsAResultAtTheLineOfItsModule) {
   EXPECT_EQ(location.at("physicalLocation").at("region").at("startLine"), 88);
   EXPECT_EQ(location.at("logicalLocations").at(0).at("fullyQualifiedName"), "a");
   EXPECT_THAT(result.at("message").at("text").get<std::string>(),
-              HasSubstr("s0/m0/output/a/0: first divergence: "));
+              AllOf(StartsWith("first divergence: "), HasSubstr("\nid: s0/m0/output/a/0\n")));
 }
 
 TEST_F(SarifReport, AFileOutsideOfTheProjectHasItsWholePath) {

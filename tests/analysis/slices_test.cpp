@@ -225,7 +225,7 @@ TEST_F(SliceVerdict, OneWrongRowIsFoundThoughTheTensorIsWithinBound) {
 
   std::ostringstream text;
   write_text(text, report_, {});
-  EXPECT_THAT(text.str(), HasSubstr("slice: rows 5:6 of dimension 0: error "));
+  EXPECT_THAT(text.str(), HasSubstr("\n  part       rows 5:6 of dimension 0: error "));
   std::ostringstream json;
   write_json(json, report_);
   const auto parsed = nlohmann::json::parse(json.str());

@@ -64,7 +64,7 @@ class Unjudged : public ::testing::Test {
 };
 
 // Symptom: both programs computed NaN from the first tensor on, the candidate's loss was seven
-// times too large, and the report said WITHIN BOUND, 26 of 26 tensors.
+// times too large, and the report said CLEAN, 26 of 26 tensors.
 TEST_F(Unjudged, WhatIsNanThroughoutOnBothSidesIsNoVerdict) {
   reference_.add(0, {"s0/param/b.bias/0", {1, 2}});
   candidate_.add_everywhere({"s0/param/b.bias/0", {1, 2}});
@@ -89,7 +89,7 @@ TEST_F(Unjudged, OneTensorOfNanLeavesTheOthersJudged) {
   both(kB, wavy(4));
   const Report clean = run();
   EXPECT_EQ(headline(clean),
-            "WITHIN BOUND: 2 of 3 tensors judged; 1 of 3 tensors is not finite on both sides and "
+            "CLEAN: 2 of 3 tensors judged; 1 of 3 tensors is not finite on both sides and "
             "was not compared");
   EXPECT_EQ(clean.tensors[1].status(), Status::kNotJudged);
 }
@@ -108,7 +108,7 @@ TEST_F(Unjudged, NanInPartsLeavesTheOtherElementsCompared) {
   some[3] = std::nan("");
   add(kA, some, some, 0.0);
   Report report = run();
-  EXPECT_EQ(headline(report), "WITHIN BOUND: 1 of 1 tensor judged");
+  EXPECT_EQ(headline(report), "CLEAN: 1 of 1 tensor judged");
   EXPECT_THAT(lines(report),
               ElementsAre("values (both): 1 of 1 tensor has NaN at the same places on both sides; "
                           "only the other elements were compared; the first is " +
@@ -125,7 +125,7 @@ TEST_F(Unjudged, AFiniteRunIsJudgedAsAWhole) {
   both(kInput, wavy(4));
   add(kA, wavy(4), off(wavy(4), 1e-7, 0.3));
   const Report report = run();
-  EXPECT_EQ(headline(report), "WITHIN BOUND: 2 of 2 tensors judged");
+  EXPECT_EQ(headline(report), "CLEAN: 2 of 2 tensors judged");
   EXPECT_THAT(lines(report), IsEmpty());
 }
 
@@ -135,7 +135,7 @@ TEST_F(Unjudged, ABoundBeyondTheTensorsOwnNormJudgesNothing) {
   add(kGrad, wavy(4), wavy(4, 1.0), 100.0);
   const Report report = run();
   EXPECT_EQ(report.tensors[1].status(), Status::kNotJudged);
-  EXPECT_EQ(headline(report), "WITHIN BOUND: 1 of 2 tensors judged");
+  EXPECT_EQ(headline(report), "CLEAN: 1 of 2 tensors judged");
   EXPECT_THAT(lines(report),
               ElementsAre("values (both): 1 of 2 tensors is not judged, because round-off explains "
                           "an error as large as the tensor itself; the first is " +
@@ -150,10 +150,10 @@ TEST_F(Unjudged, AnErrorBeyondSuchABoundIsStillFound) {
 
 TEST_F(Unjudged, WhatIsEqualNeedsNoBound) {
   add(kA, wavy(4), wavy(4), 100.0);
-  EXPECT_EQ(headline(run()), "WITHIN BOUND: 1 of 1 tensor judged");
+  EXPECT_EQ(headline(run()), "CLEAN: 1 of 1 tensor judged");
 }
 
-// Symptom: a program that drew its inputs anew in every run was WITHIN BOUND, with the last block
+// Symptom: a program that drew its inputs anew in every run was CLEAN, with the last block
 // of every product dropped.
 TEST_F(Unjudged, DataThatTheReferenceDoesNotRepeatMakeNoVerdict) {
   add(kInput, wavy(8), wavy(8, 2.0), 10.0);

@@ -81,8 +81,8 @@ TEST_F(Unmatched, NamesAreListedOnceForAllLayersWithTheNearestOfTheOtherSide) {
   std::ostringstream text;
   write_text(text, report, {});
   EXPECT_THAT(text.str(),
-              AllOf(HasSubstr("names that only one program has"),
-                    HasSubstr("  reference: layers.*.attention.wo.weight 4x4 (param, main_grad; 6 "
+              AllOf(HasSubstr("\n  names      only one program has them"),
+                    HasSubstr(": reference: layers.*.attention.wo.weight 4x4 (param, main_grad; 6 "
                               "tensors); nearest in the candidate: "
                               "decoder.layers.*.attn.proj.weight 4x4, ")));
   std::ostringstream json;

@@ -63,15 +63,16 @@ TEST_F(Calibrate, LimitsOfCleanRunsDecideOfTheNext) {
   // Q 1.8 is within the shipped limit of 2.
   EXPECT_EQ(check_run("shipped", "--off 1.8").exit_code, 0);
   EXPECT_THAT(file("shipped/report.txt"),
-              HasSubstr("limits are shipped defaults, not calibrated for this program"));
-  const ProcessResult calibrated =
-      check_run("calibrated", "--off 1.8", {"--no-forced", "--calibration", "limits.json"});
+              HasSubstr("limits     shipped defaults, not calibrated for this program"));
+  const ProcessResult calibrated = check_run(
+      "calibrated", "--off 1.8", {"--no-forced", "--calibration", "limits.json", "--details"});
   EXPECT_EQ(calibrated.exit_code, 1) << calibrated.err;
-  EXPECT_THAT(calibrated.out,
-              AllOf(HasSubstr("first divergence: s0/m0/output/decoder.layers.0.mlp.linear_fc1/0"),
-                    HasSubstr("(calibrated limit)"),
-                    HasSubstr("\nlimits are calibrated over 3 clean runs; fewer than 63.2 % of "
-                              "clean runs raise a false alarm (95 % confidence)\n")));
+  EXPECT_THAT(
+      calibrated.out,
+      AllOf(HasSubstr("DIVERGED  decoder.layers.0.mlp.linear_fc1: output, step 0, micro-batch 0"),
+            HasSubstr("(calibrated limit)"),
+            HasSubstr("\n  limits     calibrated over 3 clean runs; fewer than 63.2 % of "
+                      "clean runs raise a false alarm (95 % confidence)\n")));
   EXPECT_EQ(ttrace({"diff", "calibrated"}).exit_code, 0);
   const ProcessResult again =
       ttrace({"diff", "shipped", "--calibration", "limits.json", "--format", "json"});
@@ -132,7 +133,7 @@ TEST_F(Calibrate, TakesRunsThatRaiseAnAlarmWhereTheUserVouchesForThem) {
   const ProcessResult judged = ttrace({"diff", "clean-3", "--calibration", "limits.json"});
   EXPECT_EQ(judged.exit_code, 0);
   EXPECT_THAT(judged.out,
-              HasSubstr("limits are calibrated over 3 runs that the user vouched for, of which 1 "
+              HasSubstr("limits     calibrated over 3 runs that the user vouched for, of which 1 "
                         "raised an alarm under the shipped limits and 0 under these; fewer than"));
 }
 

@@ -28,7 +28,7 @@ TEST_F(ExplainCommand, FindingOfARunIsExplainedWithItsOperators) {
               AllOf(StartsWith(std::string(kWrong) + "\nDIVERGED, the first divergence: "),
                     HasSubstr("\n  *  T1 its own operators, R "),
                     HasSubstr("candidate = 1.100 x reference"),
-                    HasSubstr("\nwhere to look: "),
+                    HasSubstr("\nto do: "),
                     HasSubstr(kRight)));
   EXPECT_THAT(result.err, IsEmpty());
 }

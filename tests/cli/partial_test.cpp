@@ -22,7 +22,7 @@ class Partial : public CliTest {
     ASSERT_EQ(ttrace(check(trainer(), trainer(candidate_switches))).exit_code, 2);
   }
   [[nodiscard]] ProcessResult diff(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> arguments{"diff", "run", "--partial"};
+    std::vector<std::string> arguments{"diff", "run", "--partial", "--details"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return ttrace(arguments);
   }
@@ -37,7 +37,7 @@ TEST_F(Partial, WhatWasFlushedIsComparedAndNeverCalledWithinBounds) {
   EXPECT_EQ(result.exit_code, 2) << result.err;
   EXPECT_THAT(
       result.out,
-      AllOf(HasSubstr("PARTIAL: within bound so far; the verdict covers only"),
+      AllOf(HasSubstr("PARTIAL: clean so far; the verdict covers only"),
             HasSubstr("candidate: rank 0 was stopped while it wrote step 0: 3 tensors were read "
                       "from what it had flushed to run/candidate/step000000/rank00000.h5.tmp"),
             HasSubstr("4 tensors: 3 within bound, 0 out of bound, 0 missing in the "
@@ -50,7 +50,7 @@ TEST_F(Partial, DivergenceInWhatIsThereCounts) {
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.out,
               AllOf(HasSubstr("PARTIAL: DIVERGED; "),
-                    HasSubstr("first divergence: s0/m0/output/decoder.layers.0.mlp.linear_fc2/0")));
+                    HasSubstr("  decoder.layers.0.mlp.linear_fc2: output, step 0, micro-batch 0")));
 }
 
 TEST_F(Partial, TensorsThatTheMissingRankHoldsAPartOfAreIncomplete) {
@@ -92,7 +92,8 @@ TEST_F(Partial, InterruptedReferenceIsReadAsWell) {
                     "killed"})
                 .exit_code,
             2);
-  const ProcessResult result = ttrace({"diff", "killed/reference", "run/candidate", "--partial"});
+  const ProcessResult result =
+      ttrace({"diff", "killed/reference", "run/candidate", "--partial", "--details"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.out,
               AllOf(HasSubstr("reference: rank 0 was stopped"), HasSubstr("2 incomplete")));
@@ -170,7 +171,7 @@ TEST_F(Partial, BytesThatNeverReachedTheDiskAreNotCompared) {
 TEST_F(Partial, OnlyDiffReadsInterruptedTraces) {
   interrupt("--kill-after 3");
   EXPECT_EQ(ttrace({"ls", "run/candidate"}).exit_code, 2);
-  const ProcessResult result = ttrace({"ls", "run/candidate", "--partial"});
+  const ProcessResult result = ttrace({"ls", "run/candidate", "--partial", "--details"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("unknown option '--partial'"));
 }

@@ -21,7 +21,7 @@ TEST_F(CheckRouting, EqualChoicesNeedNoSecondReference) {
       ttrace(check(trainer(kReference), trainer("--ranks 2 --route 0,1,2,3")));
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run/rerouted"));
-  EXPECT_THAT(result.out, HasSubstr("routing: 0 of 4 tokens go to other experts"));
+  EXPECT_THAT(result.out, HasSubstr("experts    0 of 4 tokens go to other experts"));
 }
 
 TEST_F(CheckRouting, ReferenceGoesOnWithALegalFlip) {
@@ -47,9 +47,11 @@ TEST_F(CheckRouting, AnIllegalFlipIsTheFirstDivergence) {
   const ProcessResult result =
       ttrace(check(trainer(kReference), trainer(std::string(kFlipped) + " --margin 0.5")));
   EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
-  EXPECT_THAT(result.out,
-              AllOf(HasSubstr("first divergence: s0/m0/routing/decoder.layers.0.mlp.router/0"),
-                    HasSubstr("1 of 4 tokens goes to other experts")));
+  EXPECT_THAT(
+      result.out,
+      AllOf(HasSubstr(
+                "DIVERGED  decoder.layers.0.mlp.router: choice of experts, step 0, micro-batch 0"),
+            HasSubstr("1 of 4 tokens goes to other experts")));
 }
 
 TEST_F(CheckRouting, StoredReferenceNeedsItsCommandToGoOn) {

@@ -56,10 +56,10 @@ TEST(ExactChecks, NameWhatWasSpoiltInAnOtherwiseCleanRun) {
               spoilt.id,
               run.folder("clean") + "/candidate",
               run.folder(spoilt.name));
-    const ProcessResult result =
-        ttrace_program({"diff", run.folder("clean") + "/reference", run.folder(spoilt.name)});
+    const ProcessResult result = ttrace_program(
+        {"diff", run.folder("clean") + "/reference", run.folder(spoilt.name), "--details"});
     EXPECT_EQ(result.exit_code, 1) << result.err;
-    EXPECT_THAT(result.out, HasSubstr("first divergence: " + spoilt.id + "\n"));
+    EXPECT_THAT(result.out, HasSubstr("\n  id         " + spoilt.id + "\n"));
     for (const auto& part : spoilt.sentence) {
       EXPECT_THAT(result.out, HasSubstr(part));
     }

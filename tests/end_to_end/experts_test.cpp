@@ -66,12 +66,12 @@ TEST(Experts, InFp64AllTensorsAgreeAndAWrongAllToAllIsNamed) {
     EXPECT_EQ((*judged)["status"], "within");
   }
   copy_with(change_signs, 1, exchanges.front(), candidate, run.folder("wrong"));
-  const ProcessResult wrong =
-      ttrace_program({"diff", run.folder("clean") + "/reference", run.folder("wrong")});
+  const ProcessResult wrong = ttrace_program(
+      {"diff", run.folder("clean") + "/reference", run.folder("wrong"), "--details"});
   EXPECT_EQ(wrong.exit_code, 1) << wrong.err;
   EXPECT_THAT(wrong.out,
-              AllOf(HasSubstr("first divergence: " + exchanges.front()),
-                    HasSubstr("what: all-to-all number "),
+              AllOf(HasSubstr("\n  id         " + exchanges.front() + "\n"),
+                    HasSubstr("why        all-to-all number "),
                     HasSubstr(" in decoder.layers.0.mlp: "),
                     HasSubstr(" elements on rank 1 do not follow from the inputs")));
 }
@@ -111,22 +111,23 @@ TEST(Experts, InBf16LegalFlipsAreFollowedAndIllegalOnesNamed) {
   // Rank 0 has the first micro-batch.
   const std::string router = "s0/m0/routing/decoder.layers.0.mlp.router/0";
   copy_with(change_experts, 0, router, run.folder("legal") + "/candidate", run.folder("illegal"));
-  const ProcessResult illegal =
-      ttrace_program({"diff", run.folder("legal") + "/reference", run.folder("illegal")});
+  const ProcessResult illegal = ttrace_program(
+      {"diff", run.folder("legal") + "/reference", run.folder("illegal"), "--details"});
   EXPECT_EQ(illegal.exit_code, 1) << illegal.err;
   EXPECT_THAT(
       illegal.out,
       AllOf(
-          HasSubstr("first divergence: " + router),
+          HasSubstr("\n  id         " + router + "\n"),
           HasSubstr(
               " tokens go to other experts than in the reference; round-off cannot explain this")));
 
   const ProcessResult apart =
       run.check_again("apart", "--tp 2 --bug ranks-route-differently", "legal");
   EXPECT_EQ(apart.exit_code, 1) << apart.out << apart.err;
-  EXPECT_THAT(apart.out,
-              AllOf(HasSubstr("first divergence: s0/m0/output/decoder.layers.1.mlp.router/0\n"),
-                    HasSubstr("rank 0 and rank 1 hold different values")));
+  EXPECT_THAT(
+      apart.out,
+      AllOf(HasSubstr("DIVERGED  decoder.layers.1.mlp.router: output, step 0, micro-batch 0\n"),
+            HasSubstr("rank 0 and rank 1 hold different values")));
 }
 
 }  // namespace

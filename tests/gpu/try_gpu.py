@@ -56,10 +56,10 @@ def ranks(count: int, script: Path, options: str) -> str:
 def check(name: str, reference: str, candidate: str, bug: str = "", says: str = "") -> Row:
     """`bug`: regular expression of the tensor where a planted bug diverges first; empty for a clean run.
     `says`: what a clean run prints instead of its number of operators."""
-    command = ["ttrace", "check", "--candidate", candidate]
+    command = ["ttrace", "check", "--details", "--candidate", candidate]
     if bug:
-        return Row(name, command, 1, rf"DIVERGED\nfirst divergence: \S*{bug}", reference)
-    return Row(name, command, 0, says or r"operators: \d+ checked on their own, 0 wrong", reference)
+        return Row(name, command, 1, rf"DIVERGED  (?s:.*)\n  id         \S*{bug}", reference)
+    return Row(name, command, 0, says or r"CLEAN: (?s:.*)operators: \d+ checked on their own, 0 wrong", reference)
 
 
 def dtensor_rows(precision: str) -> list[Row]:

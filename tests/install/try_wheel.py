@@ -29,7 +29,7 @@ FOREIGN = re.compile(
     r"lib(hdf5|boost_|fmt|spdlog|yaml-cpp|pugixml)[^/]*\.(so|a)|/s?bin/(gcc|g\+\+|cc|clang|cmake|make)$"
 )
 BUG = "row-output-not-summed"
-FIRST_DIVERGENCE = "s0/m0/output/layers.0.attention.wo/0"
+FIRST_DIVERGENCE = "layers.0.attention.wo: output, step 0, micro-batch 0"
 
 
 class Skipped(Exception):
@@ -143,7 +143,7 @@ def install(chroot: Chroot, wheel: Path, torch: str) -> None:
 
 def verdict(answer: Answer) -> str:
     return (
-        "within bound" if answer.code == 0 and "WITHIN BOUND" in answer.output else f"exit code {answer.code}"
+        "within bound" if answer.code == 0 and "CLEAN" in answer.output else f"exit code {answer.code}"
     )
 
 
@@ -160,7 +160,7 @@ def try_torch(chroot: Chroot, wheel: Path, torch: str) -> Trial:
         f"{here} ttrace check --noise 2 --reference /work/clean/reference --rerun 'python dtensor/train.py' "
         f"--candidate 'torchrun --nproc-per-node 2 dtensor/planted_bug.py {BUG} --tp 2' -o /work/bug"
     )
-    located = f"first divergence: {FIRST_DIVERGENCE}" in bug.output
+    located = f"DIVERGED  {FIRST_DIVERGENCE}" in bug.output
     trial.bug = "found" if bug.code == 1 and located else f"exit code {bug.code}"
     answers = [clean, bug]
     trial.h5py = "within bound"

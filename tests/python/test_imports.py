@@ -352,8 +352,8 @@ def test_a_wrong_tensor_of_sglang_dumps_is_the_first_divergence(sglang, tmp_path
     candidate = imported(tmp_path / "out", "sglang", wrong / "dump")
     result = ttrace_program("diff", reference.directory, candidate.directory)
     assert result.returncode == 1
-    assert "(imported from sglang, 1 rank, one device, bf16)" in result.stdout
-    assert "first divergence: s0/m0/output/layers.1.hidden_states/0" in result.stdout
+    assert "reference  imported from sglang, 1 rank, bf16 (" in result.stdout
+    assert "DIVERGED  layers.1.hidden_states: output, step 0, micro-batch 0" in result.stdout
     assert "candidate = 2.000 x reference" in result.stdout
     assert "files of other tools have no noise passes" in result.stdout
     assert ttrace_program("diff", reference.directory, reference.directory).returncode == 0

@@ -220,14 +220,14 @@ def edited(text: str, edit: Callable[[dict], None]) -> str:
     return text[:start] + json.dumps(data) + text[end:]
 
 
-def test_the_operator_that_a_zoom_named_is_a_fact_of_the_first_divergence(browser, run, tmp_path):
+def test_the_facts_of_the_first_divergence_are_shown_with_their_labels(browser, run, tmp_path):
     # Symptom: the page never showed the operator that a zoom had named, because it read a field that no report has.
-    operator = {"name": "aten::mm", "module": "layers.0.mlp", "source": "model.py:88", "backward": False}
+    operator = {"key": "operator", "label": "operator", "text": "aten::mm at model.py:88", "depth": "answer", "number": None}
     zoomed = tmp_path / "zoomed.html"
     text = (run / "page.html").read_text()
-    zoomed.write_text(edited(text, lambda data: data["report"].update(zoom={"operator": operator})))
+    zoomed.write_text(edited(text, lambda data: data["report"]["first_divergence"]["facts"].append(operator)))
     facts = opened(browser, zoomed).find_element(By.ID, "first-facts").text
-    assert "Operator" in facts and "aten::mm at model.py:88" in facts
+    assert "operator" in facts and "aten::mm at model.py:88" in facts
 
 
 def grown(text: str, many: int) -> str:

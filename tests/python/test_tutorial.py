@@ -75,7 +75,7 @@ def stable(line: str) -> str:
     """Numbers depend on the machine's kernels, and so does the width of a column. Names, lines of source,
     ranks and what stands alone in a line, such as an exit code, do not."""
     line = " ".join(line.split())
-    if line.isdigit() or line.startswith(("concerns: ", "source: ", "reference: ", "candidate: ")):
+    if line.isdigit() or line.startswith(("ranks ", "code ", "reference ", "candidate ")):
         return line
     return NUMBER.sub("N", line)
 

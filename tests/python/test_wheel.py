@@ -85,4 +85,4 @@ def test_a_program_is_checked_by_the_installed_command(installed, tmp_path):
         installed / "ttrace", "check", "--reference", program, "--candidate", program,
         "-o", tmp_path / "run",
     )  # fmt: skip
-    assert "WITHIN BOUND" in text
+    assert "CLEAN" in text

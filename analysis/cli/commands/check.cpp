@@ -441,6 +441,7 @@ int run_check(const po::variables_map& values) {
   course.comparison =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   add_zoom(options, run, report);
+  options.report.run = run.path();
   write_report(report, options.report);
   course.progress.print(summary(run, course));
   return exit_code(report);

@@ -10,7 +10,7 @@ namespace ttrace::cli {
 namespace {
 
 int run_diff(const po::variables_map& values) {
-  const ReportOptions options = report_options(values);
+  ReportOptions options = report_options(values);
   require_writable(options);
   DiffOptions judging;
   judging.threads = options.threads;
@@ -20,6 +20,7 @@ int run_diff(const po::variables_map& values) {
   StoredPair pair = find_pair("diff", words_of(values));
   read_rename_option(values, pair);
   const Report report = judge(pair, judging, completeness_of(values));
+  options.run = pair.run;
   write_report(report, options);
   return exit_code(report);
 }

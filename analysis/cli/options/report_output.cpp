@@ -19,6 +19,7 @@
 #include <ranges>
 #include <sstream>
 #include <string_view>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace fs = std::filesystem;
@@ -33,6 +34,13 @@ bool terminal_with_color() {
   const char* terminal = std::getenv("TERM");
   return isatty(STDOUT_FILENO) == 1 && (no_color == nullptr || *no_color == '\0') &&
          terminal != nullptr && std::string(terminal) != "dumb";
+}
+
+// 0 where stdout is no terminal.
+std::size_t width_of_terminal() {
+  winsize size{};
+  return isatty(STDOUT_FILENO) == 1 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col
+                                                                                    : 0;
 }
 
 struct FormatName {
@@ -171,7 +179,8 @@ void add_report_options(po::options_description& named) {
   add_threads_option(named);
   named.add_options()("max-report",
                       po::value<int>()->default_value(20)->value_name("N"),
-                      "number of rows in the table of findings")(
+                      "number of rows in the table of findings that --details prints")(
+      "details", "every number, all that is wrong, and all notes")(
       "no-color",
       "never use colour; the default is colour on a terminal, unless NO_COLOR is set or TERM is "
       "dumb")(
@@ -188,6 +197,7 @@ ReportOptions report_options(const po::variables_map& values) {
   if (values.count("format") != 0) {
     read_formats(values["format"].as<std::vector<std::string>>(), options);
   }
+  options.details = values.count("details") != 0;
   options.color = values.count("no-color") == 0 && terminal_with_color();
   options.label = text_of(values, "label").value_or("");
   return options;
@@ -203,13 +213,20 @@ void write_report(const Report& report, const ReportOptions& options) {
   write_as(std::cout,
            options.format,
            report,
-           {.color = options.color, .max_rows = options.max_rows},
+           {.color = options.color,
+            .details = options.details,
+            .max_rows = options.max_rows,
+            .width = width_of_terminal(),
+            .run = options.run},
            options.label);
   std::cout.flush();
   for (const ReportFile& file : options.files) {
     std::ostringstream text;
-    write_as(
-        text, file.format, report, {.color = false, .max_rows = options.max_rows}, options.label);
+    write_as(text,
+             file.format,
+             report,
+             {.details = true, .max_rows = options.max_rows, .run = options.run},
+             options.label);
     replace_file(file.path, text.str());
   }
 }

@@ -26,7 +26,9 @@ struct ReportOptions {
   ReportFormat format = ReportFormat::kText;  // of what is printed
   std::vector<ReportFile> files;              // also written
   std::size_t max_rows = 20;
+  bool details = false;
   bool color = false;
+  std::string run = {};    // the folder of the check; empty: two traces are compared
   std::string label = {};  // of the tests of a JUnit report
 };
 

@@ -56,7 +56,9 @@ function facts(list, pairs) {
   }
 }
 
-const ranksText = (ranks) => (ranks.length === 0 ? '' : (ranks.length === 1 ? 'rank ' : 'ranks ') + ranks.join(', '));
+// Labels and texts of the report's facts, but for those with these keys.
+const told = (list, without) => list.filter((fact) => !without.includes(fact.key)).map((fact) => [fact.label, fact.text]);
+
 
 // --- top of the page ---------------------------------------------------------------------------
 
@@ -73,18 +75,7 @@ function showFirst() {
   byId('first-id').textContent = first.id;
   const index = columns.id.indexOf(first.id);
   byId('first-explain').addEventListener('click', () => explain(index));
-  const cause = (found) => found && found.signature ? `${found.signature.replaceAll('_', ' ')}: ${found.probable_cause}` : '';
-  const operator = report.zoom && report.zoom.operator;
-  facts(byId('first-facts'), [
-    ['What', first.cause],
-    ['Probable cause', cause(first)],
-    ['Or', cause(report.diagnoses[0].runner_up)],
-    ['Operator', operator ? operator.name + (operator.source ? ' at ' + operator.source : '') : ''],
-    ['Source', first.source],
-    ['Where to look', first.where_to_look],
-    ['Error', first.error === null ? '' : `${short(first.error)}, bound ${short(first.bound)} from ${first.bound_source}`],
-    ['Concerns', ranksText(first.ranks)],
-  ]);
+  facts(byId('first-facts'), told(first.facts, ['where', 'id']));
 }
 
 function showFurther() {
@@ -104,23 +95,16 @@ function showFurther() {
 }
 
 function showRuns() {
-  const side = (run) => {
-    const axes = Object.entries(run.layout).filter(([, size]) => String(size) !== '1');
-    const layout = axes.length ? axes.map(([axis, size]) => `${axis} ${size}`).join(', ') : 'one device';
-    return `${run.directory} (${run.world_size} ${run.world_size === 1 ? 'rank' : 'ranks'}, ${layout}, ${run.computes_in})`;
-  };
   const counts = report.counts;
   facts(byId('runs-facts'), [
-    ['Reference', side(report.reference)],
-    ['Candidate', side(report.candidate)],
-    ['Tensors', `${counts.tensors}: ${counts.within_bound} within bound, ${counts.out_of_bound} out of bound, ` +
+    ...told(report.facts, []),
+    ['tensors', `${counts.tensors}: ${counts.within_bound} within bound, ${counts.out_of_bound} out of bound, ` +
       `${counts.missing_in_candidate} missing in the candidate, ${counts.missing_in_reference} missing in the reference`],
-    ['Operators', counts.operators ? `${counts.operators} checked on their own, ${counts.operators_wrong} wrong, ${counts.inherited} inherited` : ''],
-    ['Noise', report.noise_coverage ? report.noise_coverage.sentence : ''],
-    ['Interrupted', report.lacking.join('; ')],
-    ['Remarks', report.remarks.join('; ')],
-    ...report.unmet.map((sentence) => ['Required', sentence]),
-    ...report.not_seen.map((part) => ['Not seen', `${part.kind} (${part.side}): ${part.sentence}`]),
+    ['operators', counts.operators ? `${counts.operators} checked on their own, ${counts.operators_wrong} wrong, ${counts.inherited} inherited` : ''],
+    ['noise', report.noise_coverage ? report.noise_coverage.sentence : ''],
+    ['incomplete', report.lacking.join('; ')],
+    ...report.unmet.map((sentence) => ['required', sentence]),
+    ...report.not_seen.map((part) => ['not seen', `${part.kind} (${part.side}): ${part.sentence}`]),
   ]);
 }
 
