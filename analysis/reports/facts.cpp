@@ -28,7 +28,10 @@ Sentence parted_at(const std::string& sentence, std::size_t end) {
 }
 
 Sentence parted(const std::string& sentence) {
-  return parted_at(sentence, std::min(sentence.find("; "), sentence.find(": ")));
+  constexpr std::size_t kShort = 120;
+  const std::size_t end = sentence.find("; ");
+  const bool is_short = std::min(end, sentence.size()) <= kShort;
+  return parted_at(sentence, is_short ? end : std::min(end, sentence.find(": ")));
 }
 
 // A short cause stays in one piece, and so does one whose rest would be a number or two.
@@ -76,6 +79,7 @@ class Finding {
     add_ranks();
     add_numbers();
     add("id", "id", to_string(tensor_.id), Depth::kDetail);
+    std::ranges::stable_sort(facts_, {}, &Fact::depth);
     return std::move(facts_);
   }
 
@@ -103,9 +107,9 @@ class Finding {
             is_first ? "why" : "also",
             sentence.head,
             depth_of(is_first));
-      }
-      if (!sentence.rest.empty()) {
-        add("how", "how so", sentence.rest, Depth::kDetail);
+        if (!sentence.rest.empty()) {
+          add("how", "how so", sentence.rest, Depth::kDetail);
+        }
       }
       is_first = false;
     }

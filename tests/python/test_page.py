@@ -189,7 +189,7 @@ def test_worst_heads_are_listed_where_the_model_says_how_many_there_are(browser,
     heads = parts[:2]
     assert sorted(heads) == ["head 0", "head 1"]
     assert not any(part["where"].startswith("head") for part in report["close_look"]["parts"]), "no model, no heads"
-    assert f"heads: those of largest error are {heads[0]} (" in files["text"].read_text()
+    assert f"heads of largest error: {heads[0]} (" in files["text"].read_text()
     cells = opened(browser, files["html"]).find_elements(By.CSS_SELECTOR, "#part-table td:first-child")
     assert [cell.text for cell in cells] == parts
 

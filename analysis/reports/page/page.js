@@ -56,8 +56,7 @@ function facts(list, pairs) {
   }
 }
 
-// Labels and texts of the report's facts, but for those with these keys.
-const told = (list, without) => list.filter((fact) => !without.includes(fact.key)).map((fact) => [fact.label, fact.text]);
+const pair = (fact) => [fact.label, fact.text];
 
 
 // --- top of the page ---------------------------------------------------------------------------
@@ -75,7 +74,11 @@ function showFirst() {
   byId('first-id').textContent = first.id;
   const index = columns.id.indexOf(first.id);
   byId('first-explain').addEventListener('click', () => explain(index));
-  facts(byId('first-facts'), told(first.facts, ['where', 'id']));
+  byId('first-place').textContent = first.facts.find((fact) => fact.key === 'where').text;
+  const [told, details] = [first.facts.filter((fact) => fact.depth !== 'detail' && fact.key !== 'where'),
+    first.facts.filter((fact) => fact.depth === 'detail' && fact.key !== 'id')];
+  facts(byId('first-facts'), told.map(pair));
+  facts(byId('first-details'), details.map(pair));
 }
 
 function showFurther() {
@@ -97,7 +100,7 @@ function showFurther() {
 function showRuns() {
   const counts = report.counts;
   facts(byId('runs-facts'), [
-    ...told(report.facts, []),
+    ...report.facts.map(pair),
     ['tensors', `${counts.tensors}: ${counts.within_bound} within bound, ${counts.out_of_bound} out of bound, ` +
       `${counts.missing_in_candidate} missing in the candidate, ${counts.missing_in_reference} missing in the reference`],
     ['operators', counts.operators ? `${counts.operators} checked on their own, ${counts.operators_wrong} wrong, ${counts.inherited} inherited` : ''],
