@@ -158,6 +158,7 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
   if (type && limits.has(Allowance::kRoundedProducts)) {
     of_products_ = std::numbers::sqrt2 * rounding_error(*type);
   }
+  quantises_ = candidate.holds(Kind::kScale);
   first_step_ = candidate.steps().empty() ? 0 : candidate.steps().front().step;
   const ElementType coarsest = precision_of(candidate.manifest().precision).coarsest;
   sums_dominate_ = coarsest == ElementType::kF32 || coarsest == ElementType::kF64;
@@ -167,9 +168,6 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
         cuts_sequences_ || vocabulary.axis_size(Role::kContextParallel, file.layout()) > 1;
     for (const RoundedSum& sum : file.sums()) {
       sums_[sum.id].push_back(sum);
-    }
-    for (const Record& record : file.records()) {
-      quantises_ = quantises_ || record.id.kind == Kind::kScale;
     }
   }
 }

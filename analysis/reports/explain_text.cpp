@@ -146,13 +146,10 @@ void write_cause(std::ostream& out, const Explanation& explanation) {
     return;
   }
   out << '\n';
-  out << "cause: "
-      << (explanation.diagnosis ? cause_text(*explanation.diagnosis)
-                                : "no cause that TTrace knows explains it")
-      << '\n';
-  if (explanation.diagnosis && explanation.diagnosis->runner_up) {
-    const Alternative& other = *explanation.diagnosis->runner_up;
-    out << fmt::format("or: {}: {}\n", spaced(name_of(other.signature)), other.sentence);
+  if (explanation.diagnosis) {
+    write_diagnosis(out, "", *explanation.diagnosis);
+  } else {
+    out << "cause: no cause that TTrace knows explains it\n";
   }
   out << "to do: " << explanation.where_to_look << '\n';
 }

@@ -124,20 +124,12 @@ class Finding {
       return;
     }
     const Sentence sentence = parted_cause(diagnosis->sentence);
-    add("cause",
-        "cause",
-        fmt::format("{}: {}", spaced(name_of(diagnosis->signature)), sentence.head),
-        Depth::kAnswer);
+    add("cause", "cause", cause_text(diagnosis->signature, sentence.head), Depth::kAnswer);
     if (!sentence.rest.empty()) {
       add("fit", "because", sentence.rest, Depth::kEvidence);
     }
-    if (diagnosis->runner_up) {
-      add("or",
-          "or",
-          fmt::format("{}: {}",
-                      spaced(name_of(diagnosis->runner_up->signature)),
-                      diagnosis->runner_up->sentence),
-          Depth::kEvidence);
+    if (const std::optional<Alternative>& other = diagnosis->runner_up) {
+      add("or", "or", cause_text(other->signature, other->sentence), Depth::kEvidence);
     }
   }
 
@@ -303,12 +295,11 @@ std::string side_text(const Side& side) {
                      side.directory);
 }
 
-std::string surroundings_text(const Report& report) {
+std::string surroundings_text(const Report& report, const Counts& counts) {
   std::size_t right = 0;
   for (std::size_t i = 0; i < *report.first_divergence; ++i) {
     right += report.tensors[i].status() == Status::kWithin ? 1 : 0;
   }
-  const Counts counts = report.counts();
   const std::size_t later =
       counts.out_of_bound + counts.missing_in_candidate + counts.missing_in_reference - 1;
   std::string text = right == 0 ? "nothing recorded before it was judged right"
@@ -325,8 +316,7 @@ std::string surroundings_text(const Report& report) {
   return text;
 }
 
-std::string compared_text(const Report& report) {
-  const Counts counts = report.counts();
+std::string compared_text(const Report& report, const Counts& counts) {
   std::string text = fmt::format("{} of {}", counts.judged, counted(counts.tensors, "tensor"));
   const std::size_t operators = counts.operators + counts.operators_unbounded;
   if (operators > 0) {
@@ -430,13 +420,14 @@ std::vector<Fact> facts_of_finding(const Report& report, std::size_t tensor) {
 }
 
 std::vector<Fact> facts_of_run(const Report& report) {
+  const Counts counts = report.counts();
   std::vector<Fact> facts;
   const auto add = [&](std::string_view key, std::string_view label, std::string text) {
     facts.push_back(
         {.key = key, .label = label, .text = std::move(text), .depth = Depth::kEvidence});
   };
   if (report.diverged()) {
-    add("around", "around it", surroundings_text(report));
+    add("around", "around it", surroundings_text(report, counts));
   } else {
     add_closest(report, facts);
   }
@@ -445,8 +436,8 @@ std::vector<Fact> facts_of_run(const Report& report) {
   for (const std::string& remark : report.remarks) {
     add("remark", "remark", remark);
   }
-  add("compared", "compared", compared_text(report));
-  if (const std::string allowed = allowed_text(report.counts()); !allowed.empty()) {
+  add("compared", "compared", compared_text(report, counts));
+  if (const std::string allowed = allowed_text(counts); !allowed.empty()) {
     add("allowed", "allowed", allowed);
   }
   add_sight(report, facts);
@@ -471,12 +462,10 @@ std::string finding_line(const Report& report, std::size_t tensor) {
   return text;
 }
 
-std::string lines_of(const std::vector<Fact>& facts, Depth depth, std::string_view indent) {
+std::string lines_of(const std::vector<Fact>& facts) {
   std::string text;
   for (const Fact& fact : facts) {
-    if (fact.depth <= depth) {
-      text += fmt::format("{}{}: {}\n", indent, fact.label, fact.text);
-    }
+    text += fmt::format("{}: {}\n", fact.label, fact.text);
   }
   return text;
 }

@@ -44,9 +44,7 @@ struct Fact {
 // One line for report.tensors[tensor]: why it is one, its size, the ranks, and the cause.
 [[nodiscard]] std::string finding_line(const Report& report, std::size_t tensor);
 
-// A line for each of `facts` that is at most as deep as `depth`: "INDENTLABEL: TEXT".
-[[nodiscard]] std::string lines_of(const std::vector<Fact>& facts,
-                                   Depth depth,
-                                   std::string_view indent);
+// A line for each: "LABEL: TEXT".
+[[nodiscard]] std::string lines_of(const std::vector<Fact>& facts);
 
 }  // namespace ttrace

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <ostream>
 #include <string_view>
 
@@ -104,8 +103,18 @@ std::string spaced(std::string_view name) {
   return text;
 }
 
-std::string cause_text(const Diagnosis& diagnosis) {
-  return fmt::format("{}: {}", spaced(name_of(diagnosis.signature)), diagnosis.sentence);
+std::string cause_text(Signature signature, std::string_view sentence) {
+  return fmt::format("{}: {}", spaced(name_of(signature)), sentence);
+}
+
+void write_diagnosis(std::ostream& out, std::string_view indent, const Diagnosis& diagnosis) {
+  const auto write = [&](std::string_view title, const auto& cause) {
+    out << indent << title << ": " << cause_text(cause.signature, cause.sentence) << '\n';
+  };
+  write("cause", diagnosis);
+  if (diagnosis.runner_up) {
+    write("or", *diagnosis.runner_up);
+  }
 }
 
 std::string bound_text(const TensorVerdict& tensor) {

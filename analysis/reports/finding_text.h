@@ -7,6 +7,7 @@
 #include "analysis/findings/report.h"
 
 #include <cstddef>
+#include <iosfwd>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,7 +36,10 @@ struct FindingNumbers {
 [[nodiscard]] std::string bound_text(const TensorVerdict& tensor);
 
 // "missing reduction: the sum over tp is missing; ..."
-[[nodiscard]] std::string cause_text(const Diagnosis& diagnosis);
+[[nodiscard]] std::string cause_text(Signature signature, std::string_view sentence);
+
+// A line "cause: ...", and a line "or: ..." if another cause is nearly as likely.
+void write_diagnosis(std::ostream& out, std::string_view indent, const Diagnosis& diagnosis);
 
 // "bf16", or "parameters f32, activations bf16".
 [[nodiscard]] std::string precision_text(const Side& side);

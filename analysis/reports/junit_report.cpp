@@ -104,7 +104,7 @@ void set(pugi::xml_node node, const Tally& tally) {
 
 void write_failure(pugi::xml_node test, const Report& report, std::size_t index) {
   const TensorVerdict& tensor = report.tensors[index];
-  const std::string body = lines_of(facts_of_finding(report, index), Depth::kDetail, "");
+  const std::string body = lines_of(facts_of_finding(report, index));
   pugi::xml_node failure = test.append_child("failure");
   set(failure, "type", std::string(name_of(tensor.symptom())));
   set(failure, "message", finding_line(report, index));

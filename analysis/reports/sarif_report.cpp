@@ -138,19 +138,17 @@ Json result_json(const Report& report, std::size_t index) {
   if (!places.empty()) {
     location["physicalLocation"] = location_json(places.front());
   }
-  Json json = {
-      {"ruleId", name_of(tensor.symptom())},
-      {"ruleIndex", rule_of(tensor.symptom())},
-      {"level", "error"},
-      {"message",
-       {{"text", finding_line(report, index) + "\n\n" + lines_of(facts, Depth::kDetail, "")}}},
-      {"locations", Json::array({location})},
-      {"partialFingerprints", {{"tensor/v1", id}}},
-      {"properties",
-       {{"tensor", id},
-        {"firstDivergence", report.first_divergence == index},
-        {"ranks", tensor.ranks()},
-        {"signature", diagnosis ? Json(name_of(diagnosis->signature)) : Json()}}}};
+  Json json = {{"ruleId", name_of(tensor.symptom())},
+               {"ruleIndex", rule_of(tensor.symptom())},
+               {"level", "error"},
+               {"message", {{"text", finding_line(report, index) + "\n\n" + lines_of(facts)}}},
+               {"locations", Json::array({location})},
+               {"partialFingerprints", {{"tensor/v1", id}}},
+               {"properties",
+                {{"tensor", id},
+                 {"firstDivergence", report.first_divergence == index},
+                 {"ranks", tensor.ranks()},
+                 {"signature", diagnosis ? Json(name_of(diagnosis->signature)) : Json()}}}};
   for (std::size_t i = 1; i < places.size(); ++i) {
     json["relatedLocations"].push_back(
         {{"id", i},

@@ -71,7 +71,7 @@ void write_first(std::ostream& out, const ZoomReport& zoom) {
     head = "also";
   }
   if (zoom.diagnosis) {
-    out << "  cause: " << cause_text(*zoom.diagnosis) << '\n';
+    write_diagnosis(out, "  ", *zoom.diagnosis);
   }
 }
 

@@ -26,6 +26,7 @@ class ForcedValues : public GivenValues {
   [[nodiscard]] std::optional<std::vector<std::byte>> value(const TensorId& id,
                                                             const Placement& placement,
                                                             const TensorCopy& own) const override;
+  [[nodiscard]] bool holds(Kind kind) const override { return trace_.holds(kind); }
   [[nodiscard]] bool should_have_all() const override { return true; }
 
  private:

@@ -27,6 +27,8 @@ class GivenValues {
   // The values that replace `own`, which lies at `placement`. Nothing: the program keeps its own.
   [[nodiscard]] virtual std::optional<std::vector<std::byte>> value(
       const TensorId& id, const Placement& placement, const TensorCopy& own) const = 0;
+  // Whether a tensor of this kind was recorded where the values come from.
+  [[nodiscard]] virtual bool holds(Kind) const { return false; }
   // Whether a floating-point tensor without given values deserves a note.
   [[nodiscard]] virtual bool should_have_all() const = 0;
 };

@@ -11,7 +11,6 @@
 #include "trace/base/precision.h"
 #include "trace/file/attendance.h"
 #include "trace/file/noise_table.h"
-#include "trace/file/trace_reader.h"
 #include "trace/file/trace_writer.h"
 
 #include <ttrace/error.h>
@@ -20,7 +19,6 @@
 #include <torch/nn/module.h>
 #include <torch/version.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -150,15 +148,17 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
     }
     const auto followed = FollowedChoices::of(environment_);
     forced_routing_ = followed == nullptr ? "" : followed->digest();
+    auto given = given_values();
+    const bool moves = moves_codes(given.get());
     auto capture = std::make_shared<Capture>(Capture::Parts{environment_,
                                                             layout,
                                                             annotations,
                                                             std::move(parameters),
                                                             ModuleIndex(modules),
                                                             followed,
-                                                            given_values(),
+                                                            std::move(given),
                                                             buffers_of(modules),
-                                                            moves_codes()},
+                                                            moves},
                                              failure_);
     std::swap(capture_, capture);
     check_placements();
@@ -190,17 +190,10 @@ std::unique_ptr<const GivenValues> Tracer::given_values() const {
   return nullptr;
 }
 
-bool Tracer::moves_codes() const {
-  const bool is_native = environment_.pass == Pass::kForced && !environment_.reference.empty() &&
-                         environment_.precision == read_manifest(environment_.reference).precision;
-  if (!is_native) {
-    return false;
-  }
-  const Trace candidate = Trace::open(environment_.candidate);
-  return std::ranges::none_of(candidate.files(), [](const RankFile& file) {
-    return std::ranges::any_of(file.records(),
-                               [](const Record& record) { return record.id.kind == Kind::kScale; });
-  });
+bool Tracer::moves_codes(const GivenValues* given) const {
+  return environment_.pass == Pass::kForced && !environment_.reference.empty() &&
+         environment_.precision == read_manifest(environment_.reference).precision &&
+         !given->holds(Kind::kScale);
 }
 
 void Tracer::check_precision(const std::vector<NamedTensor>& parameters) const {

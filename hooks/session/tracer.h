@@ -60,7 +60,8 @@ class Tracer {
   // The values that replace the program's own in this pass; null: none do.
   [[nodiscard]] std::unique_ptr<const GivenValues> given_values() const;
   // Whether this pass moves what is cast into FP8 by scales that the candidate did not record.
-  [[nodiscard]] bool moves_codes() const;
+  // `given`: what replaces the program's own; a forced pass has it.
+  [[nodiscard]] bool moves_codes(const GivenValues* given) const;
   void check_precision(const std::vector<NamedTensor>& parameters) const;
   void check_placements() const;
   // Where this rank writes a manifest. `trains`: the first traced step begins, and what the machine

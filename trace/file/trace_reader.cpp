@@ -192,6 +192,13 @@ void open_what_is_there(const std::string& directory,
 
 }  // namespace
 
+bool Trace::holds(Kind kind) const {
+  return std::ranges::any_of(files(), [kind](const RankFile& file) {
+    return std::ranges::any_of(file.records(),
+                               [kind](const Record& record) { return record.id.kind == kind; });
+  });
+}
+
 Trace Trace::open(const std::string& directory) {
   Trace trace;
   trace.directory_ = directory;

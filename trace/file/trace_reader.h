@@ -41,6 +41,8 @@ class TTRACE_API Trace {
   [[nodiscard]] auto files() {
     return steps_ | std::views::transform(&StepTrace::ranks) | std::views::join;
   }
+  // Whether any rank recorded a tensor of this kind.
+  [[nodiscard]] bool holds(Kind kind) const;
 
  private:
   std::string directory_;
