@@ -3,7 +3,7 @@ add_library(ttrace_flags INTERFACE)
 target_compile_features(ttrace_flags INTERFACE cxx_std_20)
 target_compile_options(ttrace_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror
-  -fvisibility=hidden -fvisibility-inlines-hidden -fopenmp-simd)
+  -fno-semantic-interposition -fopenmp-simd)
 
 # GCC 12 and later report false positives in std::string after inlining: warn, do not fail.
 target_compile_options(ttrace_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:

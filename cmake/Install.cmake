@@ -1,14 +1,15 @@
 # `cmake --install`: the capture library, its headers, the program `ttrace`, and the package that
-# find_package(ttrace) reads. libttrace_torch.so holds everything that the headers declare.
+# find_package(ttrace) reads. libttrace.so and libttrace_torch.so hold everything that the headers declare.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(TTRACE_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/ttrace)
 
 # The installed program and library run where LibTorch and HDF5 were found, with no variable set.
-set_target_properties(ttrace_torch ttrace PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
-set_target_properties(ttrace_torch PROPERTIES EXPORT_NAME ttrace)
+set_target_properties(ttrace_core ttrace_torch ttrace PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+set_target_properties(ttrace_torch PROPERTIES EXPORT_NAME ttrace INSTALL_RPATH "$ORIGIN")
+set_target_properties(ttrace_core PROPERTIES EXPORT_NAME core)
 install(TARGETS ttrace RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(TARGETS ttrace_torch EXPORT ttraceTargets
+install(TARGETS ttrace_core ttrace_torch EXPORT ttraceTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES man/ttrace.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

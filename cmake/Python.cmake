@@ -1,17 +1,17 @@
-# A wheel carries these files in addition to the package's own: the library for each torch that the wheel serves, and the program.
-# pip (pyproject.toml) installs the component `python` alone, into folders that scikit-build-core names.
+# A wheel carries these files in addition to the package's own: the program, libttrace.so, and the adapter for the torch that is
+# installed. pip (pyproject.toml) installs the component `python` alone, into folders that scikit-build-core names.
+include(Adapter)
 if(NOT SKBUILD)
   return()
 endif()
 install(TARGETS ttrace RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
-# `./dev wheel` has built the libraries for several versions of torch.
-set(TTRACE_LIBRARIES_FOR_TORCH "" CACHE PATH "Folder with torch-2.13/libttrace_torch.so and the like; empty: build the library")
-if(TTRACE_LIBRARIES_FOR_TORCH)
-  install(DIRECTORY ${TTRACE_LIBRARIES_FOR_TORCH}/ DESTINATION ttrace/lib USE_SOURCE_PERMISSIONS COMPONENT python)
+install(TARGETS ttrace_core LIBRARY DESTINATION ttrace/lib COMPONENT python)
+option(TTRACE_ADAPTER "Put the adapter for the installed torch into the wheel; ./dev wheel compiles those of several versions" ON)
+if(NOT TTRACE_ADAPTER)
   return()
 endif()
-# The loader finds it next to torch's own libraries, wherever the wheel is installed.
-set_target_properties(ttrace_torch PROPERTIES INSTALL_RPATH "$ORIGIN/../../../torch/lib" INSTALL_RPATH_USE_LINK_PATH OFF)
+# The loader finds both next to it, wherever the wheel is installed.
+set_target_properties(ttrace_torch PROPERTIES INSTALL_RPATH "$ORIGIN/..;$ORIGIN/../../../torch/lib" INSTALL_RPATH_USE_LINK_PATH OFF)
 ttrace_torch_version(version)
 set(folder ttrace/lib/torch-${version})
 install(TARGETS ttrace_torch LIBRARY DESTINATION ${folder} COMPONENT python)

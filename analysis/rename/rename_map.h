@@ -28,7 +28,6 @@
 #include "analysis/findings/names.h"
 
 #include <ttrace/dims.h>
-#include <ttrace/export.h>
 #include <ttrace/tensor_id.h>
 
 #include <cstddef>
@@ -42,14 +41,14 @@ namespace ttrace {
 
 // How several parts form one tensor: each part is cut into `groups` equal pieces, and the i-th
 // pieces of all parts are neighbours. The sizes of the parts have this ratio, one number for each.
-struct TTRACE_API Fusion {
+struct Fusion {
   std::int64_t groups = 1;
   std::vector<std::int64_t> ratio;
 };
 
 // The dimensions of one tensor on both sides: the same factors in another order, or put together
 // otherwise. Of the factors of one dimension at most one has no size.
-struct TTRACE_API DimsPair {
+struct DimsPair {
   std::set<Kind> kinds;
   DimsSpec reference;
   DimsSpec candidate;
@@ -61,7 +60,7 @@ struct TTRACE_API DimsPair {
 
 // One correspondence between the sides: one tensor each, several parts of one tensor, or a tensor
 // that only one side has.
-struct TTRACE_API Counterparts {
+struct Counterparts {
   std::vector<TensorId> reference;
   std::vector<TensorId> candidate;
   std::optional<std::size_t> rule;  // number of the entry; nothing: both have the same name
@@ -71,7 +70,7 @@ struct TTRACE_API Counterparts {
   }
 };
 
-class TTRACE_API RenameMap {
+class RenameMap {
  public:
   // Throws UsageError with path and line for an unreadable file, an unknown key, patterns whose
   // stars differ in number, or dims that cannot be carried over.

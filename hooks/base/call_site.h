@@ -7,8 +7,6 @@
 // that the other language's threads may wait for.
 #pragma once
 
-#include <ttrace/export.h>
-
 #include <string>
 
 namespace ttrace {
@@ -22,4 +20,4 @@ using CallSiteProvider = int (*)(char* text, int size);
 }  // namespace ttrace
 
 // `provider` must stay callable until another one or null is set.
-extern "C" TTRACE_API void ttrace_set_call_site_provider(ttrace::CallSiteProvider provider);
+extern "C" void ttrace_set_call_site_provider(ttrace::CallSiteProvider provider);

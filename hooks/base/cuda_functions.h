@@ -5,8 +5,6 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
-#include <ttrace/export.h>
-
 #include <optional>
 
 namespace ttrace {
@@ -16,9 +14,9 @@ namespace ttrace {
 
 // The cudaStream_t that is current on the calling thread for the device of this number. Nothing
 // where no torch with CUDA is in the process; requires one that stays from the first call on.
-[[nodiscard]] TTRACE_API std::optional<void*> current_cuda_stream(int device);
+[[nodiscard]] std::optional<void*> current_cuda_stream(int device);
 
 // Whether that stream records a graph. False if the driver cannot answer.
-[[nodiscard]] TTRACE_API bool current_cuda_stream_records(int device);
+[[nodiscard]] bool current_cuda_stream_records(int device);
 
 }  // namespace ttrace

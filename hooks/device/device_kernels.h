@@ -10,8 +10,6 @@
 #include "trace/sums/slices.h"
 #include "trace/sums/statistics.h"
 
-#include <ttrace/export.h>
-
 #include <cstdint>
 #include <span>
 
@@ -19,7 +17,7 @@ namespace ttrace {
 
 // Pointers are into the device's memory, at multiples of the element's size. Every function throws
 // UsageError with the device's own words where a call fails.
-class TTRACE_API DeviceKernels {
+class DeviceKernels {
  public:
   DeviceKernels() = default;
   virtual ~DeviceKernels() = default;

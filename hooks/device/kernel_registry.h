@@ -9,8 +9,6 @@
 
 #include "hooks/device/device_kernels.h"
 
-#include <ttrace/export.h>
-
 #include <c10/core/Device.h>
 
 #include <memory>
@@ -18,10 +16,9 @@
 namespace ttrace {
 
 // Null for a device without kernels, the CPU among them.
-[[nodiscard]] TTRACE_API const DeviceKernels* kernels_of(const c10::Device& device);
+[[nodiscard]] const DeviceKernels* kernels_of(const c10::Device& device);
 
 // For tests, and before a tensor of this device is traced: what kernels_of() returns from now on.
-TTRACE_API void register_kernels(c10::DeviceType type,
-                                 std::unique_ptr<const DeviceKernels> kernels);
+void register_kernels(c10::DeviceType type, std::unique_ptr<const DeviceKernels> kernels);
 
 }  // namespace ttrace

@@ -195,7 +195,7 @@ void ImportedTrace::commit(const std::string& precision) {
   }
   manifest.roles = annotations_.roles();
   manifest.imported_from = origin_;
-  manifest.versions = {{"ttrace", TTRACE_VERSION}};
+  manifest.versions = {{"ttrace", std::string(own_version())}};
   write_manifest(temporary_, manifest);
   require_free_folder(directory_);
   std::error_code error;

@@ -6,6 +6,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -27,10 +28,28 @@ std::string_view variable(const char* name) {
   return value == nullptr ? std::string_view() : std::string_view(value);
 }
 
+// Of "cuda" or "mkldnn", and of "matmul" or "conv".
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 10
+std::string float32_precision(const std::string& backend, const std::string& operation) {
+  return at::globalContext().float32Precision(backend, operation);
+}
+bool tf32_in_cudnn() {
+  return at::globalContext().allowTF32CuDNN("conv");
+}
+#else
+std::string float32_precision(const std::string& backend, const std::string& operation) {
+  return at::precision2str(
+      at::globalContext().float32Precision(at::str2backend(backend), at::str2op(operation)));
+}
+bool tf32_in_cudnn() {
+  return at::globalContext().allowTF32CuDNN(at::Float32Op::CONV);
+}
+#endif
+
 // "ieee", which is what nobody's choice means, "tf32" or "bf16".
-std::string precision_text(at::Float32Backend backend, at::Float32Op operation) {
-  const auto precision = at::globalContext().float32Precision(backend, operation);
-  return precision == at::Float32Precision::NONE ? "ieee" : at::precision2str(precision);
+std::string precision_text(const std::string& backend, const std::string& operation) {
+  const std::string precision = float32_precision(backend, operation);
+  return precision == "none" ? "ieee" : precision;
 }
 
 // Whether sums over parts of a product may be rounded to the operands' type. Torch had a bool here
@@ -44,19 +63,10 @@ std::string reduction_text(Option option) {
   }
 }
 
-template <class Context>
-std::string cudnn_text(const Context& context) {
-  if constexpr (requires { context.allowTF32CuDNN(at::Float32Op::CONV); }) {
-    return on_or_off(context.allowTF32CuDNN(at::Float32Op::CONV));
-  } else {
-    return on_or_off(context.allowTF32CuDNN());
-  }
-}
-
 // The libraries obey NVIDIA_TF32_OVERRIDE whatever torch asks them for.
 std::string products_on_cuda() {
   const std::string_view forced = variable("NVIDIA_TF32_OVERRIDE");
-  const bool asked = precision_text(at::Float32Backend::CUDA, at::Float32Op::MATMUL) == "tf32";
+  const bool asked = precision_text("cuda", "matmul") == "tf32";
   return forced == "1" || (asked && forced != "0") ? numerics::kTf32 : numerics::kF32;
 }
 
@@ -112,8 +122,6 @@ long cudnn_version(const Hooks& cuda) {
 
 Section numerics_of(c10::DeviceType device) {
   const at::Context& context = at::globalContext();
-  using Backend = at::Float32Backend;
-  using Operation = at::Float32Op;
   const std::string products = device == c10::DeviceType::CPU    ? products_on_cpu()
                                : device == c10::DeviceType::CUDA ? products_on_cuda()
                                                                  : std::string(numerics::kF32);
@@ -126,10 +134,10 @@ Section numerics_of(c10::DeviceType device) {
   facts[numerics::kThreads] = std::to_string(at::get_num_threads());
   facts[numerics::kDeterministic] = deterministic;
   facts["flush_denormal"] = on_or_off(flushes_denormals());
-  facts["mkldnn_matmul"] = precision_text(Backend::MKLDNN, Operation::MATMUL);
-  facts["mkldnn_conv"] = precision_text(Backend::MKLDNN, Operation::CONV);
-  facts["cuda_matmul"] = precision_text(Backend::CUDA, Operation::MATMUL);
-  facts["cuda_cudnn_tf32"] = cudnn_text(context);
+  facts["mkldnn_matmul"] = precision_text("mkldnn", "matmul");
+  facts["mkldnn_conv"] = precision_text("mkldnn", "conv");
+  facts["cuda_matmul"] = precision_text("cuda", "matmul");
+  facts["cuda_cudnn_tf32"] = on_or_off(tf32_in_cudnn());
   facts["cuda_cudnn_deterministic"] = on_or_off(context.deterministicCuDNN());
   facts["cuda_cudnn_benchmark"] = on_or_off(context.benchmarkCuDNN());
   facts["cuda_bf16_reduction"] = reduction_text(context.allowBF16ReductionCuBLAS());

@@ -264,7 +264,7 @@ void Tracer::publish_manifest(bool trains) const {
   manifest.versions = description_.versions;
   manifest.untraced = description_.untraced;
   manifest.roles = annotations_.roles();
-  manifest.versions["ttrace"] = TTRACE_VERSION;
+  manifest.versions["ttrace"] = own_version();
   manifest.versions["torch"] = TORCH_VERSION;
   manifest.forced_routing = forced_routing_;
   manifest.run = environment_.run;

@@ -39,7 +39,6 @@
 #pragma once
 
 #include <ttrace/dims.h>
-#include <ttrace/export.h>
 #include <ttrace/layout.h>
 #include <ttrace/placement.h>
 #include <ttrace/tensor_id.h>
@@ -55,7 +54,7 @@
 
 namespace ttrace {
 
-class TTRACE_API Annotations {
+class Annotations {
  public:
   // Without entries every tensor is whole.
   Annotations() = default;
@@ -128,6 +127,6 @@ class TTRACE_API Annotations {
 
 // Whether a dotted path matches a pattern, in which `*` stands for one part and `**` for any
 // number.
-[[nodiscard]] TTRACE_API bool path_matches(std::string_view pattern, std::string_view path);
+[[nodiscard]] bool path_matches(std::string_view pattern, std::string_view path);
 
 }  // namespace ttrace

@@ -26,7 +26,6 @@
 #pragma once
 
 #include <ttrace/collective_call.h>
-#include <ttrace/export.h>
 #include <ttrace/tensor_id.h>
 
 #include <ATen/core/Tensor.h>
@@ -38,7 +37,7 @@ namespace ttrace {
 
 // Lives from before the call until after its end, on any thread. If it ends in another step than it
 // began, or the program never calls finished(), the trace has only its input.
-class TTRACE_API Collective {
+class Collective {
  public:
   // Records a copy of `input`, in the order of the calls of the group. A report on a wrong call
   // names the line `where`.

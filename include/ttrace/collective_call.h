@@ -3,8 +3,6 @@
 // Thread-safety: values and free functions without shared state.
 #pragma once
 
-#include <ttrace/export.h>
-
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -28,7 +26,7 @@ enum class CollectiveReduction : std::uint8_t { kSum, kMax, kAverage };
 // Slot of kind collective_input that holds the call's text as bytes.
 inline constexpr int kCollectiveCallSlot = 1;
 
-struct TTRACE_API CollectiveCall {
+struct CollectiveCall {
   CollectiveOperation operation = CollectiveOperation::kAllReduce;
   CollectiveReduction reduction = CollectiveReduction::kSum;  // of all-reduce and reduce-scatter
   // Name of the group, made of letters, digits, _ and -. All ranks of a group use the same name,
@@ -47,11 +45,11 @@ struct TTRACE_API CollectiveCall {
 };
 
 // "all-reduce (sum)"
-[[nodiscard]] TTRACE_API std::string description_of(const CollectiveCall& call);
+[[nodiscard]] std::string description_of(const CollectiveCall& call);
 
 // The text that a trace keeps of a call: JSON of everything but `group`, which the id has.
-[[nodiscard]] TTRACE_API std::string to_text(const CollectiveCall& call);
+[[nodiscard]] std::string to_text(const CollectiveCall& call);
 // Inverse of to_text(); `group` is empty. Throws FormatError for any other text.
-[[nodiscard]] TTRACE_API CollectiveCall parse_collective_call(std::string_view text);
+[[nodiscard]] CollectiveCall parse_collective_call(std::string_view text);
 
 }  // namespace ttrace

@@ -12,7 +12,6 @@
 // Thread-safety: plain values and free functions without shared state.
 #pragma once
 
-#include <ttrace/export.h>
 #include <ttrace/layout.h>
 #include <ttrace/placement.h>
 
@@ -34,20 +33,20 @@ enum class Sharding : std::uint8_t {
 };
 
 // One name within brackets: "cp:zigzag".
-struct TTRACE_API AxisUse {
+struct AxisUse {
   std::string axis;
   Sharding sharding = Sharding::kContiguous;
 };
 
 // One factor of a dimension. A plain dimension has one factor, `(a*b)` has two.
-struct TTRACE_API DimFactor {
+struct DimFactor {
   std::string name;                  // empty for a bare number
   std::optional<std::int64_t> size;  // logical size, from `2` or `v=257`
   std::vector<AxisUse> axes;         // cut from left to right
 };
 
 // A parsed string.
-struct TTRACE_API DimsSpec {
+struct DimsSpec {
   std::vector<std::vector<DimFactor>> dims;
   std::vector<std::string> replicated;  // axes declared after `#`
   std::vector<AxisUse> summed = {};     // the same of addends: `# dp:partial`
@@ -62,17 +61,17 @@ struct TTRACE_API DimsSpec {
 using Sizes = std::map<std::string, std::int64_t, std::less<>>;
 
 // Throws UsageError that quotes the text and points at the offending word.
-[[nodiscard]] TTRACE_API DimsSpec parse_dims(std::string_view text);
+[[nodiscard]] DimsSpec parse_dims(std::string_view text);
 // The shortest text that parse_dims() reads as the same value.
-[[nodiscard]] TTRACE_API std::string to_string(const DimsSpec& dims);
-[[nodiscard]] TTRACE_API std::string to_string(const DimFactor& factor);
+[[nodiscard]] std::string to_string(const DimsSpec& dims);
+[[nodiscard]] std::string to_string(const DimFactor& factor);
 
 // Where the local tensor of the rank that `layout` describes lies. An axis that the layout does not
 // have is of size 1. Throws UsageError where `dims` and `local_shape` have different numbers of
 // dimensions, or a size contradicts the local shape.
-[[nodiscard]] TTRACE_API Placement place(const DimsSpec& dims,
-                                         std::span<const std::int64_t> local_shape,
-                                         const Layout& layout,
-                                         const Sizes& sizes = {});
+[[nodiscard]] Placement place(const DimsSpec& dims,
+                              std::span<const std::int64_t> local_shape,
+                              const Layout& layout,
+                              const Sizes& sizes = {});
 
 }  // namespace ttrace

@@ -5,8 +5,6 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
-#include <ttrace/export.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -29,29 +27,26 @@ enum class ElementType : std::uint8_t {
 };
 
 // Size of one element in bytes.
-[[nodiscard]] TTRACE_API std::size_t element_size(ElementType type);
+[[nodiscard]] std::size_t element_size(ElementType type);
 // The name in files and reports: "f64", "f32", "f16", "bf16", "i64", "i32", "u8", "bool", "e4m3",
 // "e5m2", "e8m0".
-[[nodiscard]] TTRACE_API std::string_view name_of(ElementType type);
+[[nodiscard]] std::string_view name_of(ElementType type);
 // Inverse of name_of(). Throws FormatError for any other name.
-[[nodiscard]] TTRACE_API ElementType parse_element_type(std::string_view name);
+[[nodiscard]] ElementType parse_element_type(std::string_view name);
 // Whether the type is none of the integers and kBool; E8M0 is floating.
-[[nodiscard]] TTRACE_API bool is_floating(ElementType type);
+[[nodiscard]] bool is_floating(ElementType type);
 
 // Relative error (Frobenius) that one rounding to nearest leaves in a tensor of this type; 0 for
 // integers and E8M0, which holds scales. BF16 0.00166, F16 0.000208, E4M3 0.0265, E5M2 0.0527
 // (measured); F32 and F64 scaled by their mantissa bits.
-[[nodiscard]] TTRACE_API double rounding_error(ElementType type);
+[[nodiscard]] double rounding_error(ElementType type);
 
 // Widens `count` elements to double, exactly but for i64 beyond 2^53. The caller owns both arrays,
 // of `count` elements each; they must not overlap.
-TTRACE_API void to_double(ElementType type, const void* source, std::int64_t count, double* target);
+void to_double(ElementType type, const void* source, std::int64_t count, double* target);
 // Rounds `count` doubles to the nearest value of `type`, ties to even. Integers saturate at the
 // ends of their range and NaN becomes 0; any non-zero value becomes a true bool. The arrays are as
 // above.
-TTRACE_API void from_double(ElementType type,
-                            const double* source,
-                            std::int64_t count,
-                            void* target);
+void from_double(ElementType type, const double* source, std::int64_t count, void* target);
 
 }  // namespace ttrace

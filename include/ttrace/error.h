@@ -13,8 +13,6 @@
 // Thread-safety: plain values.
 #pragma once
 
-#include <ttrace/export.h>
-
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -24,7 +22,7 @@ namespace ttrace {
 // Base of all exceptions that TTrace throws. message() is one sentence for the user: it names the
 // path or name, the values that clash, and the remedy. what() is that sentence with the source line
 // that threw it.
-class TTRACE_API Error : public std::runtime_error {
+class Error : public std::runtime_error {
  public:
   Error(const std::string& message, const char* file, int line);
   [[nodiscard]] const std::string& message() const noexcept { return message_; }
@@ -34,19 +32,19 @@ class TTRACE_API Error : public std::runtime_error {
 };
 
 // An argument, the configuration or an environment variable is wrong.
-class TTRACE_API UsageError : public Error {
+class UsageError : public Error {
  public:
   using Error::Error;
 };
 
 // A file is damaged, foreign, incomplete or of a newer format, or reading or writing it failed.
-class TTRACE_API FormatError : public Error {
+class FormatError : public Error {
  public:
   using Error::Error;
 };
 
 // A defect of TTrace.
-class TTRACE_API InternalError : public Error {
+class InternalError : public Error {
  public:
   using Error::Error;
 };

@@ -1,8 +1,6 @@
 // What a recorded tensor is.
 #pragma once
 
-#include <ttrace/export.h>
-
 #include <cstdint>
 #include <string_view>
 
@@ -43,8 +41,8 @@ enum class Kind : std::uint8_t {
   kStateBefore,   // what training kept of earlier steps: PARAMETER.NAME, or a buffer's path
 };
 
-[[nodiscard]] TTRACE_API std::string_view name_of(Kind kind);
+[[nodiscard]] std::string_view name_of(Kind kind);
 // Throws FormatError for a name that is no kind.
-[[nodiscard]] TTRACE_API Kind parse_kind(std::string_view name);
+[[nodiscard]] Kind parse_kind(std::string_view name);
 
 }  // namespace ttrace

@@ -8,8 +8,6 @@
 // Thread-safety: plain values and free functions without shared state.
 #pragma once
 
-#include <ttrace/export.h>
-
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +15,7 @@
 namespace ttrace {
 
 // A program chooses the names; "tp", "sp", "cp", "pp", "dp" and "ep" are the usual ones.
-struct TTRACE_API Axis {
+struct Axis {
   std::string name;
   int size = 1;
   int coordinate = 0;  // of this rank, in [0, size)
@@ -28,7 +26,7 @@ struct TTRACE_API Axis {
 };
 
 // A default Layout is one device.
-struct TTRACE_API Layout {
+struct Layout {
   int rank = 0;
   int world_size = 1;
   std::vector<Axis> axes;
@@ -47,6 +45,6 @@ struct TTRACE_API Layout {
 };
 
 // "tp 2, dp 2" without axes of size 1; "one device" where nothing is left.
-[[nodiscard]] TTRACE_API std::string to_string(const Layout& layout);
+[[nodiscard]] std::string to_string(const Layout& layout);
 
 }  // namespace ttrace

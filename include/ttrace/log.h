@@ -5,8 +5,6 @@
 // Thread-safety: any thread may call these functions.
 #pragma once
 
-#include <ttrace/export.h>
-
 #include <string>
 
 namespace ttrace {
@@ -14,10 +12,10 @@ namespace ttrace {
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
 // Writes one line, unless `level` is below the current one. Does not throw.
-TTRACE_API void log(LogLevel level, const std::string& message);
+void log(LogLevel level, const std::string& message);
 
 // From now on messages below `level` are dropped. Without a call the level is kWarning, or what
 // TTRACE_LOG=debug|info|warning|error says.
-TTRACE_API void set_log_level(LogLevel level);
+void set_log_level(LogLevel level);
 
 }  // namespace ttrace

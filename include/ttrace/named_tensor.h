@@ -4,8 +4,6 @@
 // values before the call returns and keeps no reference to gradients and optimizer state.
 #pragma once
 
-#include <ttrace/export.h>
-
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -17,7 +15,7 @@
 namespace ttrace {
 
 // A parameter or its gradient.
-struct TTRACE_API NamedTensor {
+struct NamedTensor {
   std::string path;   // canonical: "decoder.layers.0.mlp.linear_fc1.weight"
   at::Tensor tensor;  // this rank's part
   // Only for gradients that a distributed optimizer has cut at an arbitrary element. Then `tensor`
@@ -29,7 +27,7 @@ struct TTRACE_API NamedTensor {
 
 // The state of one parameter after the optimizer step. A program leaves those tensors undefined
 // that its optimizer does not have.
-struct TTRACE_API OptimizerEntry {
+struct OptimizerEntry {
   std::string path;
   at::Tensor param;       // what the next forward uses
   at::Tensor master;      // high-precision copy

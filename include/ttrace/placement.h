@@ -11,8 +11,6 @@
 // Thread-safety: plain values and free functions without shared state.
 #pragma once
 
-#include <ttrace/export.h>
-
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -23,7 +21,7 @@
 namespace ttrace {
 
 // Local indices [local, local + extent) stand for logical indices [logical, logical + extent).
-struct TTRACE_API Segment {
+struct Segment {
   std::int64_t local = 0;
   std::int64_t logical = 0;
   std::int64_t extent = 0;
@@ -33,7 +31,7 @@ struct TTRACE_API Segment {
 
 // One dimension. Local indices outside of all segments are padding. REQUIRES: segments are sorted
 // by `local`.
-struct TTRACE_API DimPlacement {
+struct DimPlacement {
   std::int64_t local_size = 0;
   std::int64_t logical_size = 0;
   std::vector<Segment> segments;
@@ -44,7 +42,7 @@ struct TTRACE_API DimPlacement {
 };
 
 // Elements [first, first + count) of a tensor in row-major order.
-struct TTRACE_API FlatRange {
+struct FlatRange {
   std::int64_t first = 0;
   std::int64_t count = 0;
 
@@ -52,7 +50,7 @@ struct TTRACE_API FlatRange {
 };
 
 // Where one record lies.
-struct TTRACE_API Placement {
+struct Placement {
   std::vector<DimPlacement> dims;
   // The logical value is the sum of `partial_count` addends, and this is number `partial_index` of
   // them. Records of one id with equal region and equal partial_index are replicas, which must
@@ -77,31 +75,31 @@ struct TTRACE_API Placement {
 };
 
 // The placement of a tensor that every rank holds whole.
-[[nodiscard]] TTRACE_API Placement whole(std::span<const std::int64_t> shape);
+[[nodiscard]] Placement whole(std::span<const std::int64_t> shape);
 
 // Throws FormatError where segments overlap locally or logically or leave their dimension, a flat
 // range leaves its tensor, a partial index is not below its count, or several dimensions are
 // sparse.
-TTRACE_API void validate(const Placement& placement);
+void validate(const Placement& placement);
 
 // In an index map: this local index is padding.
 inline constexpr std::int64_t kPadding = -1;
 
 // The dimension whose local index i stands for the logical index indices[i]. Throws UsageError for
 // an index that is outside [0, logical_size), or that occurs twice.
-[[nodiscard]] TTRACE_API DimPlacement index_map(std::span<const std::int64_t> indices,
-                                                std::int64_t logical_size);
+[[nodiscard]] DimPlacement index_map(std::span<const std::int64_t> indices,
+                                     std::int64_t logical_size);
 
 // The placement of the same tensor after its samples were permuted along `dim`: local index i holds
 // sample order[i]. Throws UsageError where `order` is no permutation of the dimension's local
 // indices, or the placement is a flat range.
-[[nodiscard]] TTRACE_API Placement permute(Placement placement,
-                                           std::size_t dim,
-                                           std::span<const std::int64_t> order);
+[[nodiscard]] Placement permute(Placement placement,
+                                std::size_t dim,
+                                std::span<const std::int64_t> order);
 
 // The text that the trace index keeps, see docs/trace_format.md. parse_placement() reads it back.
-[[nodiscard]] TTRACE_API std::string to_string(const Placement& placement);
+[[nodiscard]] std::string to_string(const Placement& placement);
 // Inverse of to_string(). Throws FormatError for any other text.
-[[nodiscard]] TTRACE_API Placement parse_placement(std::string_view text);
+[[nodiscard]] Placement parse_placement(std::string_view text);
 
 }  // namespace ttrace

@@ -3,8 +3,6 @@
 // Thread-safety: plain values.
 #pragma once
 
-#include <ttrace/export.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -18,7 +16,7 @@ namespace ttrace {
 // REQUIRES: `index` has one entry for every row of the tensor. `microbatch` has as many, or is
 // empty where `microbatches` is empty. Scope::in() and Scope::out() report a violation as
 // UsageError (see session.h for how errors reach the program).
-struct TTRACE_API Rows {
+struct Rows {
   std::vector<std::int64_t> index;  // local row -> logical row; -1 (kPadding) marks padding
   std::int64_t size = 0;            // number of logical rows of one micro-batch
   std::size_t dim = 0;              // the dimension of the tensor that has these rows

@@ -3,8 +3,6 @@
 // Thread-safety: plain values.
 #pragma once
 
-#include <ttrace/export.h>
-
 #include <map>
 #include <string>
 #include <vector>
@@ -14,7 +12,7 @@ namespace ttrace {
 // Key -> value, for one aspect of a run: {{"layers", "12"}, {"hidden", "768"}}.
 using Section = std::map<std::string, std::string>;
 
-struct TTRACE_API RunDescription {
+struct RunDescription {
   // Sizes and choices of the model. A comparison refuses two traces whose `model` or `data` differ.
   Section model = {};
   Section data = {};      // data set, seed, batch sizes

@@ -20,7 +20,6 @@
 // Thread-safety: a scope belongs to the thread that opens it.
 #pragma once
 
-#include <ttrace/export.h>
 #include <ttrace/rows.h>
 #include <ttrace/tensor_id.h>
 
@@ -41,13 +40,13 @@ namespace ttrace {
 class Capture;  // private: what a traced step records
 
 // The canonical path of a module that is no C++ object, such as one of Python.
-struct TTRACE_API ModulePath {
+struct ModulePath {
   std::string path;
 };
 
 // Opens on construction and closes on destruction. REQUIRES: scopes of a thread close in the
 // opposite order of opening, as local variables do; a step is not ended inside a scope.
-class TTRACE_API Scope {
+class Scope {
  public:
   // `module` is the module given to Session::attach() or one of its descendants; any other one is
   // an error. `child` names a boundary that is not a module: Scope(*this, "core_attention").

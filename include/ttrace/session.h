@@ -38,7 +38,6 @@
 #pragma once
 
 #include <ttrace/annotations.h>
-#include <ttrace/export.h>
 #include <ttrace/layout.h>
 #include <ttrace/named_tensor.h>
 #include <ttrace/run_description.h>
@@ -54,13 +53,13 @@
 
 namespace ttrace {
 
-struct TTRACE_API MicrobatchOptions {
+struct MicrobatchOptions {
   // Factor from this rank's gradients to the reference's: 1/dp where the program averages the loss
   // over the data-parallel ranks only later. It applies to grad_output, grad_input and param_grad.
   double gradient_scale = 1.0;
 };
 
-struct TTRACE_API StepOptions {
+struct StepOptions {
   // Paths of the parameters that the last optimizer step changed and that the program is still
   // gathering. TTrace records their `param` when parameters_gathered() names them. It records all
   // other parameters when the step begins. REQUIRES: the paths of attached parameters.
@@ -74,7 +73,7 @@ struct MicrobatchState;  // private: what gradient hooks keep of a micro-batch
 // still belong to it. Several may be open at a time, as in a pipeline, which runs other
 // micro-batches between forward and backward of one. The calls of a micro-batch whose step is not
 // traced do nothing. REQUIRES of all calls: the step is alive.
-class TTRACE_API Microbatch {
+class Microbatch {
  public:
   ~Microbatch();
   Microbatch(Microbatch&&) noexcept;
@@ -116,7 +115,7 @@ class TTRACE_API Microbatch {
 // One iteration. On destruction TTrace completes the step's file and gives it its final name. If an
 // exception is leaving the step, the file is marked failed instead. The calls of a step that is not
 // traced do nothing. REQUIRES of all calls: the Session is alive.
-class TTRACE_API Step {
+class Step {
  public:
   ~Step();
   Step(Step&&) noexcept;
@@ -174,7 +173,7 @@ class TTRACE_API Step {
 };
 
 // The traced program. Keep one for as long as the program trains; its destruction ends the tracing.
-class TTRACE_API Session {
+class Session {
  public:
   // Reads the TTRACE_* variables. The session is inert if TTRACE_PASS is not set. Throws UsageError
   // that names the variable, for a bad value or a missing one.
@@ -270,9 +269,9 @@ class TTRACE_API Session {
 // Fills every tensor in place with values that follow from `seed`, its path and the logical index
 // of each element, so that programs with different layouts start equal. Needs no session. Throws
 // UsageError for a tensor that has no dense memory, or that is a flat shard.
-TTRACE_API void fill_parameters(const std::vector<NamedTensor>& parameters,
-                                const Layout& layout,
-                                const Annotations& annotations,
-                                std::uint64_t seed);
+void fill_parameters(const std::vector<NamedTensor>& parameters,
+                     const Layout& layout,
+                     const Annotations& annotations,
+                     std::uint64_t seed);
 
 }  // namespace ttrace

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <ttrace/annotations.h>
-#include <ttrace/export.h>
 #include <ttrace/layout.h>
 #include <ttrace/named_tensor.h>
 
@@ -24,9 +23,9 @@ namespace ttrace {
 // Throws UsageError for a parameter that the trace does not have (with the nearest name), for
 // shapes that contradict each other and for a tensor without dense memory, and FormatError for a
 // trace that it cannot read. Parameters before the failing one are overwritten already.
-TTRACE_API void start_from(const std::string& directory,
-                           const std::vector<NamedTensor>& parameters,
-                           const Layout& layout,
-                           const Annotations& annotations);
+void start_from(const std::string& directory,
+                const std::vector<NamedTensor>& parameters,
+                const Layout& layout,
+                const Annotations& annotations);
 
 }  // namespace ttrace

@@ -1,7 +1,6 @@
 // The name that one tensor has in every run, whatever the layout.
 #pragma once
 
-#include <ttrace/export.h>
 #include <ttrace/kind.h>
 
 #include <compare>
@@ -16,7 +15,7 @@ inline constexpr std::int64_t kNoMicrobatch = -1;
 // Prints as `s0/m3/output/decoder.layers.2.mlp.linear_fc2/0`; `#1` follows for a second call and
 // `~` for a recomputed value. A tensor of the whole step has no `m` part:
 // `s0/main_grad/decoder.../0`.
-struct TTRACE_API TensorId {
+struct TensorId {
   std::int64_t step = 0;                    // iteration of the training loop
   std::int64_t microbatch = kNoMicrobatch;  // global: i * dp + dp_rank for the i-th local one
   Kind kind = Kind::kOutput;
@@ -28,11 +27,11 @@ struct TTRACE_API TensorId {
   auto operator<=>(const TensorId&) const = default;
 };
 
-[[nodiscard]] TTRACE_API std::string to_string(const TensorId& id);
+[[nodiscard]] std::string to_string(const TensorId& id);
 // Inverse of to_string. Throws FormatError that quotes the text and says what was expected.
-[[nodiscard]] TTRACE_API TensorId parse_tensor_id(std::string_view text);
+[[nodiscard]] TensorId parse_tensor_id(std::string_view text);
 
 // Whether `path` is made of non-empty parts of [A-Za-z0-9_-] joined by dots.
-[[nodiscard]] TTRACE_API bool is_canonical_path(std::string_view path);
+[[nodiscard]] bool is_canonical_path(std::string_view path);
 
 }  // namespace ttrace

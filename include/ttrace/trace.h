@@ -15,7 +15,6 @@
 #pragma once
 
 #include <ttrace/element_type.h>
-#include <ttrace/export.h>
 #include <ttrace/run_description.h>
 #include <ttrace/tensor_id.h>
 
@@ -29,14 +28,14 @@
 namespace ttrace {
 
 // What one rank recorded of a tensor.
-struct TTRACE_API StoredRecord {
+struct StoredRecord {
   int rank = 0;
   ElementType type = ElementType::kF32;
   std::vector<std::int64_t> shape;  // of this rank's part
 };
 
 // A tensor with its values. It owns them, so it may outlive the trace.
-struct TTRACE_API MergedTensor {
+struct MergedTensor {
   // Element type of `bytes`. F64 where partial sums were added or a scale was applied.
   ElementType type = ElementType::kF32;
   std::vector<std::int64_t> shape;  // logical: as a single device would have it
@@ -49,7 +48,7 @@ struct TTRACE_API MergedTensor {
   [[nodiscard]] std::vector<double> values() const;
 };
 
-class TTRACE_API StoredTrace {
+class StoredTrace {
  public:
   // Opens a finished trace. Throws FormatError that names the path and the cause where the
   // directory holds no trace, a rank's file is missing or damaged, or a newer TTrace wrote it.

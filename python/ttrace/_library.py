@@ -2,21 +2,26 @@
 
 The library registers TorchScript classes under ``torch.classes.ttrace``; no Python header was needed
 to build it, so one build serves every version of Python. It does depend on the C++ interface of torch,
-which changes between minor versions. The package therefore has one library for each torch that it serves,
-in ``lib/torch-2.13/`` for torch 2.13.
+which changes between minor versions. The package therefore has one for each torch that it was made for, in
+``lib/torch-2.13/`` for torch 2.13, and compiles one for any other torch when it is first imported. All of
+them share ``lib/libttrace.so``, which knows no torch.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 
 import torch
 
+from ._adapter import NAME as _NAME
+from ._adapter import CannotCompile, cached_adapter
+
 # Its name does not begin with TTRACE_: `ttrace check` passes on only those variables that it sets itself.
 _LIBRARY_VARIABLE = "LIBTTRACE_TORCH"
 _FOLDER = Path(__file__).parent / "lib"
-_NAME = "libttrace_torch.so"
+_CORE = "libttrace.so"
 _PREFIX = "torch-"
 
 
@@ -40,26 +45,37 @@ def library_path() -> Path:
                 "library of a build folder, or unset it to use the package's own"
             )
         return Path(named)
-    served = _served()
-    if not served:
-        raise ImportError(
-            f"{_FOLDER} has no {_NAME}; install the package with `pip install .`, or set {_LIBRARY_VARIABLE} "
-            "to the library of a build folder"
-        )
     present = _minor(torch.__version__)
-    if present not in served:
-        versions = " and ".join(filter(None, [", ".join(served[:-1]), served[-1]]))
+    served = _served()
+    if present in served:
+        return _FOLDER / f"{_PREFIX}{present}" / _NAME
+    core = _FOLDER / _CORE
+    if not core.exists():
         raise ImportError(
-            f"this is torch {torch.__version__}, but this ttrace serves torch {versions}; install one "
-            "of these, or build ttrace for this torch with "
-            "`pip install --no-build-isolation --force-reinstall --no-deps .` in its sources"
+            f"{_FOLDER} has no {_CORE}; install the package with `pip install .`, or set {_LIBRARY_VARIABLE} "
+            f"to the {_NAME} of a build folder"
         )
-    return _FOLDER / f"{_PREFIX}{present}" / _NAME
+    try:
+        return cached_adapter(Path(__file__).parent / "adapter", core, Path(torch.__file__).parent, torch.__version__)
+    except CannotCompile as reason:
+        versions = " and ".join(filter(None, [", ".join(served[:-1]), *served[-1:]])) or "no version of torch"
+        raise ImportError(
+            f"this is torch {torch.__version__}, but this ttrace has libraries for {versions}, and as to one for "
+            f"{present}, {reason}; install a C++ compiler, or one of these versions of torch"
+        ) from None
+
+
+def _name_cuda_kernels() -> None:
+    """Tells the library, which opens them when it meets the first CUDA tensor, where `ttrace-torch-cuda` has put the kernels."""
+    kernels = importlib.util.find_spec("ttrace_cuda")
+    for folder in (kernels and kernels.submodule_search_locations) or []:
+        os.environ.setdefault("LIBTTRACE_CUDA", str(Path(folder) / "libttrace_cuda.so"))
 
 
 def load() -> None:
     """Loads the library once. Raises ImportError with the remedy where that is impossible."""
     path = library_path()
+    _name_cuda_kernels()
     try:
         torch.classes.load_library(str(path))
     except OSError as error:

@@ -1,8 +1,8 @@
-"""Installs a wheel of `./dev wheel` into a Debian 12 that has nothing but Python, and uses it there.
+"""Installs a wheel of `./dev wheel` into a Debian or Ubuntu that has nothing but Python, and uses it there.
 
-python tests/install/try_wheel.py WHEEL [--torch VERSION]... [--root DIR] [--log FILE]
+python tests/install/try_wheel.py WHEEL [--system NAME]... [--torch VERSION]... [--root DIR] [--log FILE]
 
-For every version of torch, Debian's own pip installs torch, the wheel, numpy and h5py inside of a chroot.
+For every system and version of torch, the system's own pip installs torch, the wheel, numpy and h5py inside of a chroot.
 Then `ttrace check` runs examples/dtensor there, clean and with a planted bug, and a program that uses h5py.
 """
 
@@ -16,20 +16,40 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-MIRROR = "http://deb.debian.org/debian"
-TORCHES = ("2.13.0", "2.12.1", "2.11.0")
+TORCHES = ("2.15.0", "2.13.0", "2.9.1")
 # What a build of TTrace needs and a wheel's user must not need. (Debian's package manager brings xxhash.)
 FOREIGN = re.compile(
     r"lib(hdf5|boost_|fmt|spdlog|yaml-cpp|pugixml)[^/]*\.(so|a)|/s?bin/(gcc|g\+\+|cc|clang|cmake|make)$"
 )
 BUG = "row-output-not-summed"
 FIRST_DIVERGENCE = "layers.0.attention.wo: output, step 0, micro-batch 0"
+
+
+@dataclass(frozen=True)
+class System:
+    suite: str  # as debootstrap calls it
+    mirror: str
+    python: str  # the system's own
+    options: tuple[str, ...] = ()
+
+
+_DEBIAN = "http://deb.debian.org/debian"
+_UBUNTU = "http://archive.ubuntu.com/ubuntu"
+# The signatures of Ubuntu's archive are not among a Debian's keys; nothing that is unpacked outlives the trial.
+_UNIVERSE = ("--components=main,universe", "--no-check-gpg")
+SYSTEMS = {
+    "Debian 12": System("bookworm", _DEBIAN, "3.11"),
+    "Debian 13": System("trixie", _DEBIAN, "3.13"),
+    "Ubuntu 22.04": System("jammy", _UBUNTU, "3.10", _UNIVERSE),
+    "Ubuntu 24.04": System("noble", _UBUNTU, "3.12", _UNIVERSE),
+}
 
 
 class Skipped(Exception):
@@ -55,10 +75,11 @@ class Answer:
 
 
 class Chroot:
-    """A Debian 12 with Python and the module venv in `folder`."""
+    """A system with Python and the module venv in `folder`."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, system: System):
         self.folder = folder
+        self.system = system
 
     def make(self) -> None:
         packages = "python3,python3-venv,ca-certificates"
@@ -66,9 +87,10 @@ class Chroot:
             "debootstrap",
             "--variant=minbase",
             f"--include={packages}",
-            "bookworm",
+            *self.system.options,
+            self.system.suite,
             str(self.folder),
-            MIRROR,
+            self.system.mirror,
         ]
         made = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
@@ -103,9 +125,11 @@ class Chroot:
 
 @dataclass
 class Trial:
-    """What came of the wheel with one version of torch."""
+    """What came of the wheel on one system with one version of torch."""
 
+    system: str
     torch: str
+    seconds: float = 0  # from `pip install` of the wheel, with torch there, to the located bug
     clean: str = ""
     bug: str = ""
     h5py: str = ""
@@ -116,19 +140,21 @@ class Trial:
         return self.clean == "within bound" and self.bug == "found" and self.h5py == "within bound"
 
 
-def download(packages: list[str], folder: Path) -> None:
-    """Wheels for Debian 12's Python, by the pip (and its settings) of this interpreter."""
+def download(packages: list[str], python: str, folder: Path) -> None:
+    """Wheels for the Python of another system, by the pip (and its settings) of this interpreter. A limit of this machine on torch
+    is for what is installed here."""
     subprocess.run(
-        [sys.executable, "-m", "pip", "download", "--quiet", "--python-version", "3.11",
+        [sys.executable, "-m", "pip", "download", "--quiet", "--python-version", python,
          "--only-binary", ":all:", "-d", str(folder), *packages],
-        check=True, stdout=sys.stderr,
+        check=True, stdout=sys.stderr, env={**os.environ, "PIP_CONSTRAINT": "/dev/null"},
     )  # fmt: skip
 
 
-def install(chroot: Chroot, wheel: Path, torch: str) -> None:
+def install(chroot: Chroot, wheel: Path, torch: str) -> float:
+    """Returns the seconds of `pip install` of the wheel."""
     wheels = chroot.folder / "wheels"
     try:
-        download([f"torch=={torch}", "numpy", "h5py"], wheels)
+        download([f"torch=={torch}", "numpy", "h5py"], chroot.system.python, wheels)
         shutil.copy(wheel, wheels)
         chroot.must("rm -rf /venv && python3 -m venv /venv")
         pip = "/venv/bin/pip install --quiet --no-cache-dir --no-index --find-links /wheels"
@@ -136,7 +162,11 @@ def install(chroot: Chroot, wheel: Path, torch: str) -> None:
         foreign = chroot.foreign_files()
         if foreign:
             raise RuntimeError(f"the chroot has {', '.join(foreign)}, so that this trial would prove nothing")
-        chroot.must(f"{pip} /wheels/{wheel.name} && {pip} h5py")
+        began = time.monotonic()
+        chroot.must(f"{pip} /wheels/{wheel.name}")
+        seconds = time.monotonic() - began
+        chroot.must(f"{pip} h5py")
+        return seconds
     finally:
         shutil.rmtree(wheels, ignore_errors=True)
 
@@ -147,9 +177,10 @@ def verdict(answer: Answer) -> str:
     )
 
 
-def try_torch(chroot: Chroot, wheel: Path, torch: str) -> Trial:
-    install(chroot, wheel, torch)
-    trial = Trial(chroot.must("/venv/bin/python -c 'import torch; print(torch.__version__)'").strip())
+def try_torch(chroot: Chroot, wheel: Path, system: str, torch: str) -> Trial:
+    installing = install(chroot, wheel, torch)
+    trial = Trial(system, chroot.must("/venv/bin/python -c 'import torch; print(torch.__version__)'").strip())
+    began = time.monotonic()
     here = "cd /work && PATH=/venv/bin:$PATH"
     clean = chroot.run(
         f"{here} ttrace check --noise 2 --reference 'python dtensor/train.py' "
@@ -162,6 +193,7 @@ def try_torch(chroot: Chroot, wheel: Path, torch: str) -> Trial:
     )
     located = f"DIVERGED  {FIRST_DIVERGENCE}" in bug.output
     trial.bug = "found" if bug.code == 1 and located else f"exit code {bug.code}"
+    trial.seconds = installing + time.monotonic() - began
     answers = [clean, bug]
     trial.h5py = "within bound"
     for order in ("h5py-first", "ttrace-first"):
@@ -177,46 +209,50 @@ def try_torch(chroot: Chroot, wheel: Path, torch: str) -> Trial:
     return trial
 
 
-def try_wheel(wheel: Path, torches: Sequence[str], root: Path | None = None) -> list[Trial]:
-    """One trial for every version of torch. `root` keeps the Debian for the next time. Raises Skipped where
+def try_wheel(wheel: Path, systems: Sequence[str], torches: Sequence[str], root: Path | None = None) -> list[Trial]:
+    """One trial for every system and version of torch. `root` keeps the systems for the next time. Raises Skipped where
     no chroot can be made."""
     problem = first_problem()
     if problem:
         raise Skipped(problem)
     trials = []
     with tempfile.TemporaryDirectory(prefix="ttrace-wheel-") as folder:
-        chroot = Chroot(root or Path(folder) / "root")
-        if not (chroot.folder / "complete").exists():
-            chroot.make()
-            (chroot.folder / "complete").touch()
-        for torch in torches:
-            work = chroot.folder / "work"
-            shutil.rmtree(work, ignore_errors=True)
-            shutil.copytree(ROOT / "examples" / "dtensor", work / "dtensor")
-            shutil.copy(HERE / "beside_h5py.py", work)
-            trials.append(try_torch(chroot, wheel, torch))
+        for name in systems:
+            chroot = Chroot((root or Path(folder)) / SYSTEMS[name].suite, SYSTEMS[name])
+            if not (chroot.folder / "complete").exists():
+                chroot.make()
+                (chroot.folder / "complete").touch()
+            for torch in torches:
+                work = chroot.folder / "work"
+                shutil.rmtree(work, ignore_errors=True)
+                shutil.copytree(ROOT / "examples" / "dtensor", work / "dtensor")
+                shutil.copy(HERE / "beside_h5py.py", work)
+                trials.append(try_torch(chroot, wheel, name, torch))
+            if not root:
+                shutil.rmtree(chroot.folder)
     return trials
 
 
 def table(wheel: Path, trials: list[Trial]) -> str:
     tag = wheel.stem.split("-", 2)[2]
     lines = [f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, tag {tag}", ""]
-    lines += ["| torch | examples/dtensor, clean | with a planted bug | with h5py |", "|---|---|---|---|"]
-    lines += [f"| {trial.torch} | {trial.clean} | {trial.bug} | {trial.h5py} |" for trial in trials]
+    lines += ["| system | torch | examples/dtensor, clean | with a planted bug | with h5py | seconds to the bug |", "|---|---|---|---|---|---|"]
+    lines += [f"| {t.system} | {t.torch} | {t.clean} | {t.bug} | {t.h5py} | {t.seconds:.0f} |" for t in trials]
     return "\n".join(lines)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("wheel", type=Path)
+    parser.add_argument("--system", action="append", choices=SYSTEMS, help="default: Debian 12")
     parser.add_argument("--torch", action="append", metavar="VERSION", help=f"default: {', '.join(TORCHES)}")
-    parser.add_argument("--root", type=Path, help="keep the Debian there, and use it if it is there")
+    parser.add_argument("--root", type=Path, help="keep the systems there, and use them if they are there")
     parser.add_argument("--log", type=Path, help="write there what the checks printed")
     arguments = parser.parse_args()
     if not arguments.wheel.exists():
         parser.error(f"{arguments.wheel} does not exist; `./dev wheel` makes it")
     try:
-        trials = try_wheel(arguments.wheel, arguments.torch or TORCHES, arguments.root)
+        trials = try_wheel(arguments.wheel, arguments.system or ["Debian 12"], arguments.torch or TORCHES, arguments.root)
     except Skipped as reason:
         print(f"SKIPPED: {reason}")
         return 0

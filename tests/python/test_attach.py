@@ -237,21 +237,21 @@ def test_a_library_that_is_not_there_is_named_with_the_remedy(tmp_path):
 
 
 def package_with_libraries_for(tmp_path: Path, *versions: str) -> str:
-    """A copy of the package that claims to serve these versions of torch."""
+    """A copy of the package that claims to have libraries for these versions of torch."""
     shutil.copytree(ttrace.__path__[0], tmp_path / "ttrace", ignore=shutil.ignore_patterns("lib"))
+    library = tmp_path / "ttrace" / "lib"
     for version in versions:
-        folder = tmp_path / "ttrace" / "lib" / f"torch-{version}"
-        folder.mkdir(parents=True)
-        (folder / "libttrace_torch.so").write_bytes(b"")
+        (library / f"torch-{version}").mkdir(parents=True)
+        (library / f"torch-{version}" / "libttrace_torch.so").write_bytes(b"")
+        (library / "libttrace.so").write_bytes(b"")
     return str(tmp_path)
 
 
 def test_a_torch_that_the_package_has_no_library_for_is_named_with_the_remedies(tmp_path):
     package = package_with_libraries_for(tmp_path, "1.13", "1.9", "1.10")
     result = run("", tmp_path, PYTHONPATH=package, LIBTTRACE_TORCH="")
-    assert f"ImportError: this is torch {torch.__version__}, but this ttrace serves " in result.stderr
-    assert "serves torch 1.9, 1.10 and 1.13; install one of these" in result.stderr
-    assert "or build ttrace for this torch with `pip install " in result.stderr
+    assert f"ImportError: this is torch {torch.__version__}, but this ttrace has libraries for 1.9, 1.10 and 1.13" in result.stderr
+    assert f"{tmp_path}/ttrace/adapter has no sources to compile it from; install" in result.stderr
 
 
 def test_of_several_libraries_the_one_for_this_torch_is_loaded(tmp_path):
@@ -264,7 +264,7 @@ def test_of_several_libraries_the_one_for_this_torch_is_loaded(tmp_path):
 
 def test_a_package_without_any_library_is_named_with_the_remedy(tmp_path):
     result = run("", tmp_path, PYTHONPATH=package_with_libraries_for(tmp_path), LIBTTRACE_TORCH="")
-    assert "ttrace/lib has no libttrace_torch.so; install the package with `pip install .`" in result.stderr
+    assert "ttrace/lib has no libttrace.so; install the package with `pip install .`" in result.stderr
 
 
 def test_a_step_in_which_the_program_raises_is_marked_failed(tmp_path):

@@ -18,7 +18,7 @@ def test_the_wheel_works_where_there_are_no_compilers_and_no_libraries_of_ours()
     if not wheels:
         pytest.skip("there is no wheel in build/wheels; `./dev wheel` makes it")
     try:
-        [trial] = try_wheel.try_wheel(wheels[0], try_wheel.TORCHES[:1])
+        [trial] = try_wheel.try_wheel(wheels[0], ["Debian 12"], try_wheel.TORCHES[:1])
     except try_wheel.Skipped as reason:
         pytest.skip(str(reason))
     print(try_wheel.table(wheels[0], [trial]))

@@ -3,8 +3,6 @@
 // Thread-safety: values and free functions without shared state; call from any thread.
 #pragma once
 
-#include <ttrace/export.h>
-
 #include <compare>
 #include <cstdint>
 #include <string>
@@ -13,7 +11,7 @@
 namespace ttrace {
 
 // Indices [begin, end).
-struct TTRACE_API Interval {
+struct Interval {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 
@@ -24,13 +22,13 @@ struct TTRACE_API Interval {
 using IndexSet = std::vector<Interval>;
 
 // The set of all indices in the intervals, which may overlap and come in any order.
-[[nodiscard]] TTRACE_API IndexSet normalised(std::vector<Interval> intervals);
-[[nodiscard]] TTRACE_API IndexSet intersection(const IndexSet& left, const IndexSet& right);
+[[nodiscard]] IndexSet normalised(std::vector<Interval> intervals);
+[[nodiscard]] IndexSet intersection(const IndexSet& left, const IndexSet& right);
 // The indices that only `left` has.
-[[nodiscard]] TTRACE_API IndexSet difference(const IndexSet& left, const IndexSet& right);
+[[nodiscard]] IndexSet difference(const IndexSet& left, const IndexSet& right);
 // Number of indices.
-[[nodiscard]] TTRACE_API std::int64_t size_of(const IndexSet& set);
+[[nodiscard]] std::int64_t size_of(const IndexSet& set);
 // "0:4+7+12:16", at most eight intervals and "+..."; empty for the empty set.
-[[nodiscard]] TTRACE_API std::string to_string(const IndexSet& set);
+[[nodiscard]] std::string to_string(const IndexSet& set);
 
 }  // namespace ttrace

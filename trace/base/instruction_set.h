@@ -9,8 +9,6 @@
 // Thread-safety: a free function without shared state.
 #pragma once
 
-#include <ttrace/export.h>
-
 #include <cstdint>
 
 #if defined(__x86_64__)
@@ -30,7 +28,7 @@ namespace ttrace {
 enum class InstructionSet : std::uint8_t { kBaseline, kAvx2, kAvx512 };  // slowest first
 
 // The fastest that this processor has.
-[[nodiscard]] TTRACE_API InstructionSet best_instruction_set();
+[[nodiscard]] InstructionSet best_instruction_set();
 
 // Chooses among functions that do the same the one for the fastest instruction set, or for `set`.
 template <class Function>

@@ -3,8 +3,6 @@
 // Thread-safety: constants and free functions without shared state.
 #pragma once
 
-#include <ttrace/export.h>
-
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -34,7 +32,7 @@ static_assert(kNotSeenKinds.size() == static_cast<std::size_t>(NotSeenKind::kGra
   return kNotSeenKinds.at(static_cast<std::size_t>(kind));
 }
 // Throws UsageError that lists the kinds.
-[[nodiscard]] TTRACE_API NotSeenKind parse_not_seen_kind(std::string_view name);
+[[nodiscard]] NotSeenKind parse_not_seen_kind(std::string_view name);
 
 struct NotSeen {
   NotSeenKind kind = NotSeenKind::kUpdates;

@@ -3,7 +3,6 @@
 // Thread-safety: values and free functions without shared state.
 #pragma once
 
-#include <ttrace/export.h>
 #include <ttrace/tensor_id.h>
 
 #include <cstdint>
@@ -27,12 +26,12 @@ struct ZoomTarget {
 };
 
 // "s0/m0/layers.0.attention,layers.1.attention"
-[[nodiscard]] TTRACE_API std::string to_string(const ZoomTarget& target);
+[[nodiscard]] std::string to_string(const ZoomTarget& target);
 // Inverse of to_string(). Throws UsageError that quotes the text.
-[[nodiscard]] TTRACE_API ZoomTarget parse_zoom_target(std::string_view text);
+[[nodiscard]] ZoomTarget parse_zoom_target(std::string_view text);
 
 // The path of an operator's records: "layers.0.attention" and "aten::add_" give
 // "layers.0.attention.add". An operator in place computes what the other one does.
-[[nodiscard]] TTRACE_API std::string operator_path(std::string_view module, std::string_view name);
+[[nodiscard]] std::string operator_path(std::string_view module, std::string_view name);
 
 }  // namespace ttrace

@@ -6,8 +6,6 @@
 
 #include "trace/base/durable_file.h"
 
-#include <ttrace/export.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,7 +13,7 @@
 namespace ttrace {
 
 // Of a program that ended before its last traced iteration began.
-struct TTRACE_API Attendance {
+struct Attendance {
   std::int64_t awaited = 0;           // the first traced iteration that did not begin
   std::optional<std::int64_t> first;  // the iterations that began, traced or not; nothing: none
   std::optional<std::int64_t> last;
@@ -24,19 +22,17 @@ struct TTRACE_API Attendance {
 };
 
 // DIR/ranks/rank00003.json
-[[nodiscard]] TTRACE_API std::string attendance_file(const std::string& directory, int rank);
+[[nodiscard]] std::string attendance_file(const std::string& directory, int rank);
 
 // Marks that this rank has attached, as long as the result lives. Throws UsageError where another
 // process that lives has the same rank: then every process took itself for the whole job.
-[[nodiscard]] TTRACE_API FileDescriptor claim_rank(const std::string& directory,
-                                                   int rank,
-                                                   int world_size);
+[[nodiscard]] FileDescriptor claim_rank(const std::string& directory, int rank, int world_size);
 // Whether a rank has claimed its place.
-[[nodiscard]] TTRACE_API bool has_claims(const std::string& directory);
+[[nodiscard]] bool has_claims(const std::string& directory);
 
 // Throws FormatError.
-TTRACE_API void write_attendance(const std::string& directory, int rank, const Attendance& what);
+void write_attendance(const std::string& directory, int rank, const Attendance& what);
 // Of the lowest rank that left one. Throws FormatError for a file that TTrace did not write.
-[[nodiscard]] TTRACE_API std::optional<Attendance> read_attendance(const std::string& directory);
+[[nodiscard]] std::optional<Attendance> read_attendance(const std::string& directory);
 
 }  // namespace ttrace

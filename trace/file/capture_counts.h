@@ -4,7 +4,6 @@
 // Thread-safety: plain values; free functions without shared state.
 #pragma once
 
-#include <ttrace/export.h>
 #include <ttrace/tensor_id.h>
 
 #include <cstdint>
@@ -14,7 +13,7 @@
 
 namespace ttrace {
 
-struct TTRACE_API TensorCount {
+struct TensorCount {
   std::uint64_t tensors = 0;
   std::uint64_t bytes = 0;
 
@@ -23,7 +22,7 @@ struct TTRACE_API TensorCount {
 };
 
 // The counts of one rank.
-struct TTRACE_API CaptureCounts {
+struct CaptureCounts {
   int rank = 0;
   int world_size = 1;
   std::map<std::int64_t, std::map<Kind, TensorCount>> steps;
@@ -33,17 +32,17 @@ struct TTRACE_API CaptureCounts {
 };
 
 // The sum over all steps and kinds, without the start parameters.
-[[nodiscard]] TTRACE_API TensorCount total(const CaptureCounts& counts);
+[[nodiscard]] TensorCount total(const CaptureCounts& counts);
 
 // DIR/counts/rank00003.json
-[[nodiscard]] TTRACE_API std::string counts_file(const std::string& directory, int rank);
+[[nodiscard]] std::string counts_file(const std::string& directory, int rank);
 // Writes through a temporary name. Throws FormatError.
-TTRACE_API void write_counts(const std::string& directory, const CaptureCounts& counts);
+void write_counts(const std::string& directory, const CaptureCounts& counts);
 // The counts of all ranks, ascending. Throws FormatError for a file that is missing or that TTrace
 // did not write.
-[[nodiscard]] TTRACE_API std::vector<CaptureCounts> read_counts(const std::string& directory);
+[[nodiscard]] std::vector<CaptureCounts> read_counts(const std::string& directory);
 // Whether the folder has the counts of every rank. Throws FormatError for a file that TTrace did
 // not write.
-[[nodiscard]] TTRACE_API bool counts_are_complete(const std::string& directory);
+[[nodiscard]] bool counts_are_complete(const std::string& directory);
 
 }  // namespace ttrace

@@ -7,7 +7,6 @@
 // Thread-safety: plain values.
 #pragma once
 
-#include <ttrace/export.h>
 #include <ttrace/run_description.h>
 
 #include <cstdint>
@@ -23,7 +22,7 @@ enum class CodeRole : std::uint8_t {
 };
 
 // A line of a file; the file is named as the program names it, relative to its folder or not.
-struct TTRACE_API CodePlace {
+struct CodePlace {
   std::string file;
   std::int64_t line = 0;  // from 1
 
@@ -31,9 +30,9 @@ struct TTRACE_API CodePlace {
 };
 
 // Of "model.py:88 (Attention)"; nothing where the text does not begin with a file and a line.
-[[nodiscard]] TTRACE_API std::optional<CodePlace> place_in(std::string_view text);
+[[nodiscard]] std::optional<CodePlace> place_in(std::string_view text);
 
-struct TTRACE_API CodeLines {
+struct CodeLines {
   Section sources = {};
   Section calls = {};
 

@@ -1,7 +1,6 @@
 // `manifest.json`: what a trace is, written once by rank 0.
 #pragma once
 
-#include <ttrace/export.h>
 #include <ttrace/run_description.h>
 
 #include <cstdint>
@@ -15,7 +14,7 @@ inline constexpr int kFormatVersion = 1;
 // The `pass` of a trace that was made of another tool's files.
 inline constexpr auto kImportedPass = "imported";
 
-struct TTRACE_API Manifest {
+struct Manifest {
   int format_version = kFormatVersion;
   std::string pass;           // "reference", "candidate", kImportedPass
   std::string imported_from;  // of an imported trace: the foreign format, "safetensors"
@@ -42,12 +41,15 @@ struct TTRACE_API Manifest {
   bool has_digest = false;
 };
 
+// Of this TTrace, for `versions`: "0.1.0".
+[[nodiscard]] const char* own_version();
+
 // Whether modules got made-up values instead of their own (TTRACE_INPUTS=dyadic).
-[[nodiscard]] TTRACE_API bool has_dyadic_inputs(const Manifest& manifest);
+[[nodiscard]] bool has_dyadic_inputs(const Manifest& manifest);
 
 // Writes DIR/manifest.json through a temporary name. Throws FormatError with path and cause.
-TTRACE_API void write_manifest(const std::string& directory, const Manifest& manifest);
+void write_manifest(const std::string& directory, const Manifest& manifest);
 // Throws FormatError for a missing, foreign, newer or changed manifest.
-[[nodiscard]] TTRACE_API Manifest read_manifest(const std::string& directory);
+[[nodiscard]] Manifest read_manifest(const std::string& directory);
 
 }  // namespace ttrace

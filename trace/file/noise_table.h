@@ -4,7 +4,6 @@
 // stored reference brings its noise along.
 #pragma once
 
-#include <ttrace/export.h>
 #include <ttrace/tensor_id.h>
 
 #include <cstdint>
@@ -16,7 +15,7 @@
 namespace ttrace {
 
 // Noise run m against reference r, over one logical tensor.
-struct TTRACE_API NoiseRow {
+struct NoiseRow {
   TensorId id;
   double sum_squared = 0.0;     // ||m - r||^2
   double max_abs = 0.0;         // max |m - r|
@@ -35,7 +34,7 @@ struct TTRACE_API NoiseRow {
 // holds what the reference does not reproduce by itself.
 inline constexpr int kSelfCheckSeed = 0;
 
-struct TTRACE_API NoisePass {
+struct NoisePass {
   int seed = 0;  // TTRACE_NOISE_SEED: from 1, or kSelfCheckSeed
   std::vector<NoiseRow> rows;
   std::string run = {};  // the token of the pass (TTRACE_RUN); empty: it had none
@@ -44,27 +43,27 @@ struct TTRACE_API NoisePass {
 };
 
 // DIR/noise/00001.h5; DIR/noise/self.h5 of the self-check.
-[[nodiscard]] TTRACE_API std::string noise_file(const std::string& directory, int seed);
+[[nodiscard]] std::string noise_file(const std::string& directory, int seed);
 
 // Throws FormatError with the tensor's name where no `count` elements of at most max_abs have that
 // squared sum.
-TTRACE_API void check_size(const NoiseRow& row, std::int64_t count);
+void check_size(const NoiseRow& row, std::int64_t count);
 
 // Writes through a temporary name. Throws FormatError.
-TTRACE_API void write_noise(const std::string& directory, const NoisePass& pass);
+void write_noise(const std::string& directory, const NoisePass& pass);
 // The finished tables of a reference's noise passes, by name; none where it has no noise.
-[[nodiscard]] TTRACE_API std::vector<std::string> noise_files(const std::string& directory);
+[[nodiscard]] std::vector<std::string> noise_files(const std::string& directory);
 // Throws FormatError with path and cause.
-[[nodiscard]] TTRACE_API NoisePass read_noise_file(const std::string& path);
+[[nodiscard]] NoisePass read_noise_file(const std::string& path);
 // Hands the passes of a reference over one by one, in the order of noise_files(): one is read at a
 // time, and is gone after the call. Throws FormatError.
-TTRACE_API void for_each_noise_pass(const std::string& directory,
-                                    const std::function<void(const NoisePass&)>& use);
+void for_each_noise_pass(const std::string& directory,
+                         const std::function<void(const NoisePass&)>& use);
 // The table of the self-check; nothing where the reference was not repeated. Throws FormatError.
-[[nodiscard]] TTRACE_API std::optional<NoisePass> read_self_check(const std::string& directory);
+[[nodiscard]] std::optional<NoisePass> read_self_check(const std::string& directory);
 // NoisePass::run of a table. Throws FormatError.
-[[nodiscard]] TTRACE_API std::string run_of_noise(const std::string& path);
+[[nodiscard]] std::string run_of_noise(const std::string& path);
 // All noise passes of a reference, by seed; empty if there are none. Throws FormatError.
-[[nodiscard]] TTRACE_API std::vector<NoisePass> read_noise(const std::string& directory);
+[[nodiscard]] std::vector<NoisePass> read_noise(const std::string& directory);
 
 }  // namespace ttrace

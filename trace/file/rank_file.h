@@ -7,7 +7,6 @@
 #include "trace/file/record.h"
 #include "trace/file/rounded_sum.h"
 
-#include <ttrace/export.h>
 #include <ttrace/layout.h>
 
 #include <cstddef>
@@ -22,7 +21,7 @@
 namespace ttrace {
 
 // One rank's file. Immutable after construction; read from any number of threads.
-class TTRACE_API RankFile {
+class RankFile {
  public:
   // Throws FormatError for a missing, truncated, foreign or newer file; the message names path and
   // cause.

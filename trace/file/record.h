@@ -4,7 +4,6 @@
 #include "trace/place/sample_dim.h"
 
 #include <ttrace/element_type.h>
-#include <ttrace/export.h>
 #include <ttrace/placement.h>
 #include <ttrace/tensor_id.h>
 
@@ -16,7 +15,7 @@
 
 namespace ttrace {
 
-struct TTRACE_API Record {
+struct Record {
   TensorId id;
   ElementType type = ElementType::kF32;
   std::vector<std::int64_t> shape;  // local, row-major and contiguous in the file
@@ -45,9 +44,9 @@ struct TTRACE_API Record {
 };
 
 // Throws FormatError for a negative extent or a product beyond 63 bits.
-[[nodiscard]] TTRACE_API std::int64_t element_count(const std::vector<std::int64_t>& shape);
+[[nodiscard]] std::int64_t element_count(const std::vector<std::int64_t>& shape);
 
 // "4x128"; "scalar".
-[[nodiscard]] TTRACE_API std::string shape_text(std::span<const std::int64_t> shape);
+[[nodiscard]] std::string shape_text(std::span<const std::int64_t> shape);
 
 }  // namespace ttrace

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ttrace/element_type.h>
-#include <ttrace/export.h>
 #include <ttrace/tensor_id.h>
 
 #include <optional>
@@ -10,7 +9,7 @@
 namespace ttrace {
 
 // Its part was rounded to `type` before the sum, and the sum again after every addend.
-struct TTRACE_API RoundedSum {
+struct RoundedSum {
   TensorId id;  // of the record that the sum went into
   ElementType type = ElementType::kF32;
   int addends = 0;  // ranks

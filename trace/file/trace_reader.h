@@ -4,8 +4,6 @@
 #include "trace/file/manifest.h"
 #include "trace/file/rank_file.h"
 
-#include <ttrace/export.h>
-
 #include <cstdint>
 #include <ranges>
 #include <string>
@@ -14,13 +12,13 @@
 namespace ttrace {
 
 // One step of a trace.
-struct TTRACE_API StepTrace {
+struct StepTrace {
   std::int64_t step = 0;
   std::vector<RankFile> ranks;       // ascending; of an interrupted step those that can be read
   std::vector<std::string> lacking;  // why the step is not whole, one sentence per rank
 };
 
-class TTRACE_API Trace {
+class Trace {
  public:
   // Reads manifest and every rank's file of every step. Throws FormatError if a file is absent
   // (naming rank, step and, where there is one, the text of its `.failed` file) or unreadable.
@@ -51,6 +49,6 @@ class TTRACE_API Trace {
 };
 
 // Whether every rank's file of every step in the manifest has its final name.
-[[nodiscard]] TTRACE_API bool is_complete(const std::string& directory);
+[[nodiscard]] bool is_complete(const std::string& directory);
 
 }  // namespace ttrace

@@ -12,7 +12,6 @@
 #include "trace/file/record.h"
 #include "trace/file/rounded_sum.h"
 
-#include <ttrace/export.h>
 #include <ttrace/layout.h>
 
 #include <cstddef>
@@ -25,7 +24,7 @@
 
 namespace ttrace {
 
-struct TTRACE_API TraceWriterOptions {
+struct TraceWriterOptions {
   bool named =
       false;  // give every tensor a dataset of its own, for other HDF5 tools (TTRACE_NAMED=1)
   // When the step began, in nanoseconds since 1970-01-01 UTC. Without it the file has no times.
@@ -33,7 +32,7 @@ struct TTRACE_API TraceWriterOptions {
   std::string run = {};  // the token of the pass (TTRACE_RUN); empty: it has none
 };
 
-class TTRACE_API TraceWriter {
+class TraceWriter {
  public:
   // Creates the folder and `<file>.tmp`. `file` is the final name, e.g. step_file(dir, step, rank).
   // Throws FormatError with path and cause.
@@ -67,16 +66,12 @@ class TTRACE_API TraceWriter {
 };
 
 // DIR/step000000/rank00003.h5
-[[nodiscard]] TTRACE_API std::string step_file(const std::string& directory,
-                                               std::int64_t step,
-                                               int rank);
+[[nodiscard]] std::string step_file(const std::string& directory, std::int64_t step, int rank);
 // DIR/start/rank00003.h5: parameters before the optimizer was built (consistent start).
-[[nodiscard]] TTRACE_API std::string start_file(const std::string& directory, int rank);
+[[nodiscard]] std::string start_file(const std::string& directory, int rank);
 // DIR/step000000/rank00003.failed: why a rank could not finish a step; text.
-[[nodiscard]] TTRACE_API std::string failed_file(const std::string& directory,
-                                                 std::int64_t step,
-                                                 int rank);
+[[nodiscard]] std::string failed_file(const std::string& directory, std::int64_t step, int rank);
 // Throws UsageError where `directory` already holds something, or is no folder.
-TTRACE_API void require_free_folder(const std::string& directory);
+void require_free_folder(const std::string& directory);
 
 }  // namespace ttrace

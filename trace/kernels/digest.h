@@ -12,14 +12,12 @@
 #include "trace/base/random.h"
 #include "trace/kernels/grid.h"
 
-#include <ttrace/export.h>
-
 #include <cstddef>
 #include <cstdint>
 
 namespace ttrace {
 
-struct TTRACE_API Digest {
+struct Digest {
   std::uint64_t low;
   std::uint64_t high;
 
@@ -143,6 +141,6 @@ TTRACE_HOST_DEVICE void sum_digest(Grid teams,
 }
 
 // On one thread of the host; `data` may lie at any address.
-[[nodiscard]] TTRACE_API Digest digest_of(const void* data, std::int64_t bytes);
+[[nodiscard]] Digest digest_of(const void* data, std::int64_t bytes);
 
 }  // namespace ttrace

@@ -9,11 +9,9 @@
 
 #include "trace/file/trace_reader.h"
 
-#include <ttrace/export.h>
-
 namespace ttrace {
 
 // Numbers the addends of parameters' gradients without those of ranks that lack the parameter.
-TTRACE_API void leave_out_absent_addends(Trace& trace);
+void leave_out_absent_addends(Trace& trace);
 
 }  // namespace ttrace

@@ -14,7 +14,6 @@
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
 
-#include <ttrace/export.h>
 #include <ttrace/tensor_id.h>
 
 #include <map>
@@ -25,7 +24,7 @@
 
 namespace ttrace {
 
-class TTRACE_API Draws {
+class Draws {
  public:
   // Keeps references to the trace's files.
   explicit Draws(const Trace& trace);
@@ -41,31 +40,31 @@ class TTRACE_API Draws {
   std::map<TensorId, std::vector<Shard>> shards_;
 };
 
-[[nodiscard]] TTRACE_API bool is_draw_of_data(const TensorId& id);
+[[nodiscard]] bool is_draw_of_data(const TensorId& id);
 
 // Whether somebody has read what was drawn. Requires: at least one shard.
-[[nodiscard]] TTRACE_API bool is_readable_draw(std::span<const Shard> shards);
+[[nodiscard]] bool is_readable_draw(std::span<const Shard> shards);
 
 // Whether ranks with samples of their own have all drawn the same data.
-[[nodiscard]] TTRACE_API bool repeats_data(std::span<const Shard> shards);
+[[nodiscard]] bool repeats_data(std::span<const Shard> shards);
 
 // Merges a draw. Nothing if nobody has read it, if its parts make no whole, or if nobody declares
 // where it lies and the ranks hold different values. What repeats_data() is whole on every rank.
-[[nodiscard]] TTRACE_API std::optional<MergeResult> whole_draw(std::span<const Shard> shards);
+[[nodiscard]] std::optional<MergeResult> whole_draw(std::span<const Shard> shards);
 
 // The candidate's first draw of data that is not one of the reference's, where most of what it
 // draws is not: seeds differ, and data are the same only if the reference follows them. Programs
 // with common seeds draw the same numbers, although in other calls or on other ranks. What
 // repeats_data() does not count. Nothing where the reference draws no data.
-[[nodiscard]] TTRACE_API std::optional<TensorId> data_of_its_own(const Draws& reference,
-                                                                 const Draws& candidate);
+[[nodiscard]] std::optional<TensorId> data_of_its_own(const Draws& reference,
+                                                      const Draws& candidate);
 
 // Whether both hold the same numbers of one type.
-[[nodiscard]] TTRACE_API bool is_same(const MergeResult& own, const MergeResult& other);
+[[nodiscard]] bool is_same(const MergeResult& own, const MergeResult& other);
 
 // Names what a run chose, experts (routing.h) and draws: 16 hexadecimal digits, empty if it chose
 // nothing. Requires: the trace as its program wrote it, whose samples nobody aligned. Throws
 // UsageError as read_routing() does.
-[[nodiscard]] TTRACE_API std::string digest_of_choices(const Trace& trace);
+[[nodiscard]] std::string digest_of_choices(const Trace& trace);
 
 }  // namespace ttrace

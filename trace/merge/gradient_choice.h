@@ -20,15 +20,13 @@
 
 #include "trace/file/trace_reader.h"
 
-#include <ttrace/export.h>
-
 #include <cstdint>
 #include <vector>
 
 namespace ttrace {
 
 // candidate = factor x reference, in all gradients of a rank's micro-batch.
-struct TTRACE_API GradientChoice {
+struct GradientChoice {
   std::int64_t step = 0;
   std::int64_t microbatch = 0;
   int rank = 0;
@@ -37,7 +35,6 @@ struct TTRACE_API GradientChoice {
 
 // Takes such factors out of the scales of `candidate`, and returns them, ascending by step,
 // micro-batch and rank.
-TTRACE_API std::vector<GradientChoice> settle_gradient_choices(const Trace& reference,
-                                                               Trace& candidate);
+std::vector<GradientChoice> settle_gradient_choices(const Trace& reference, Trace& candidate);
 
 }  // namespace ttrace

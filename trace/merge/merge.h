@@ -8,7 +8,6 @@
 #include "trace/merge/shard.h"
 
 #include <ttrace/element_type.h>
-#include <ttrace/export.h>
 #include <ttrace/placement.h>
 
 #include <cstddef>
@@ -20,14 +19,14 @@
 namespace ttrace {
 
 // Rows of a sparse dimension that at least one rank holds; the others are zero.
-struct TTRACE_API HeldRows {
+struct HeldRows {
   std::size_t dim = 0;
   IndexSet rows;
 
   bool operator==(const HeldRows&) const = default;
 };
 
-struct TTRACE_API MergeResult {
+struct MergeResult {
   MergeResult() = default;
   MergeResult(const MergeResult&) = delete;  // `bytes` of the copy would lie in the other's storage
   MergeResult& operator=(const MergeResult&) = delete;
@@ -55,17 +54,14 @@ struct TTRACE_API MergeResult {
 // Partial sums are added in double in the order of partial_index; scales are applied in double.
 // Requires: all shards belong to one id, at least one; ascending ranks. Throws FormatError for a
 // record whose bytes do not fit its shape.
-[[nodiscard]] TTRACE_API MergeResult merge(std::span<const Shard> shards);
+[[nodiscard]] MergeResult merge(std::span<const Shard> shards);
 
 // Zeroes what not both hold of a sparse dimension, so that values can be compared. Requires:
 // tensors of one shape that are sparse in one dimension, or not at all.
-TTRACE_API void keep_common_rows(MergeResult& left, MergeResult& right);
+void keep_common_rows(MergeResult& left, MergeResult& right);
 
 // The opposite of merge: cuts one rank's local tensor out of a whole logical one; padding is zero.
 // Requires: placement without partial sums. `target` holds the local tensor's bytes.
-TTRACE_API void extract(const Placement& placement,
-                        ElementType type,
-                        const void* logical,
-                        void* target);
+void extract(const Placement& placement, ElementType type, const void* logical, void* target);
 
 }  // namespace ttrace

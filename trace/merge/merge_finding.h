@@ -3,8 +3,6 @@
 // Thread-safety: values and a free function without shared state.
 #pragma once
 
-#include <ttrace/export.h>
-
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -21,10 +19,10 @@ enum class MergeDefect : std::uint8_t {
   kAddendsMissing,    // fewer partial sums than declared
 };
 
-[[nodiscard]] TTRACE_API std::string_view name_of(MergeDefect defect);
+[[nodiscard]] std::string_view name_of(MergeDefect defect);
 
 // A finding: a value, never an exception.
-struct TTRACE_API MergeFinding {
+struct MergeFinding {
   MergeDefect defect = MergeDefect::kGap;
   std::vector<int> ranks;   // ascending; those that contradict, disagree or are missing
   std::string message;      // one sentence with ranks, logical ranges `[0:64, 3]` and values

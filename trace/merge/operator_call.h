@@ -6,7 +6,6 @@
 // Thread-safety: values and free functions without shared state.
 #pragma once
 
-#include <ttrace/export.h>
 #include <ttrace/tensor_id.h>
 
 #include <cstddef>
@@ -20,7 +19,7 @@ namespace ttrace {
 
 inline constexpr std::string_view kOperatorsPath = "zoom";
 
-struct TTRACE_API OperatorCall {
+struct OperatorCall {
   std::string name = {};    // "aten::mm", or the class of a function with a backward of its own
   std::string module = {};  // the innermost scope; in backward, of the forward operator
   // Where the program called it: "model.py:88". In backward, where it called the forward operator.
@@ -39,8 +38,8 @@ struct TTRACE_API OperatorCall {
   bool operator==(const OperatorCall&) const = default;
 };
 
-[[nodiscard]] TTRACE_API std::string to_text(std::span<const OperatorCall> calls);
+[[nodiscard]] std::string to_text(std::span<const OperatorCall> calls);
 // Inverse of to_text(). Throws FormatError for any other text.
-[[nodiscard]] TTRACE_API std::vector<OperatorCall> parse_operator_calls(std::string_view text);
+[[nodiscard]] std::vector<OperatorCall> parse_operator_calls(std::string_view text);
 
 }  // namespace ttrace

@@ -5,7 +5,6 @@
 
 #include "trace/file/trace_reader.h"
 
-#include <ttrace/export.h>
 #include <ttrace/tensor_id.h>
 
 #include <cstdint>
@@ -24,7 +23,7 @@ inline constexpr int kMarginsSlot = 1;  // [...]: score of the k-th less that of
 }
 
 // Whole logical choices of one router in one micro-batch, row-major.
-struct TTRACE_API Choices {
+struct Choices {
   std::vector<std::int64_t> shape;  // [..., k]
   std::vector<std::int64_t> experts;
 };
@@ -34,6 +33,6 @@ struct TTRACE_API Choices {
 using Routing = std::map<TensorId, Choices>;
 
 // Throws UsageError that names the id where the ranks' parts do not make a whole.
-[[nodiscard]] TTRACE_API Routing read_routing(const Trace& trace);
+[[nodiscard]] Routing read_routing(const Trace& trace);
 
 }  // namespace ttrace

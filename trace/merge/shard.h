@@ -6,15 +6,13 @@
 #include "trace/file/rank_file.h"
 #include "trace/file/record.h"
 
-#include <ttrace/export.h>
-
 #include <cstddef>
 #include <span>
 
 namespace ttrace {
 
 // One rank's piece of a tensor.
-struct TTRACE_API Shard {
+struct Shard {
   int rank = 0;
   const Record* record = nullptr;
   std::span<const std::byte> bytes;

@@ -7,7 +7,6 @@
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
 
-#include <ttrace/export.h>
 #include <ttrace/tensor_id.h>
 
 #include <span>
@@ -16,7 +15,7 @@
 
 namespace ttrace {
 
-class TTRACE_API ShardIndex {
+class ShardIndex {
  public:
   // Keeps references to the trace's files.
   explicit ShardIndex(const Trace& trace);

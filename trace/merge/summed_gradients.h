@@ -17,7 +17,6 @@
 
 #include "trace/file/trace_reader.h"
 
-#include <ttrace/export.h>
 #include <ttrace/tensor_id.h>
 
 #include <string>
@@ -25,13 +24,13 @@
 
 namespace ttrace {
 
-struct TTRACE_API SummedGradient {
+struct SummedGradient {
   TensorId id;
   std::string axes;      // "tp", "tp,cp"
   bool is_mean = false;  // the main gradient is their mean
 };
 
 // Sets the placements of such gradients in `trace`, and returns them, ascending.
-TTRACE_API std::vector<SummedGradient> place_summed_gradients(Trace& trace);
+std::vector<SummedGradient> place_summed_gradients(Trace& trace);
 
 }  // namespace ttrace

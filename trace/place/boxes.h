@@ -7,7 +7,6 @@
 // Thread-safety: free functions without shared state; call from any thread.
 #pragma once
 
-#include <ttrace/export.h>
 #include <ttrace/placement.h>
 
 #include <algorithm>
@@ -24,14 +23,14 @@ namespace ttrace {
 
 // A box of the cross product of the dimensions' segments; all three have one entry per dimension.
 // Local indices are those of the parameter where the placement is a flat range of one.
-struct TTRACE_API Rectangle {
+struct Rectangle {
   std::vector<std::int64_t> local_start;
   std::vector<std::int64_t> logical_start;
   std::vector<std::int64_t> extent;
 };
 
 // All boxes, ordered by local start.
-[[nodiscard]] TTRACE_API std::vector<Rectangle> rectangles(const Placement& placement);
+[[nodiscard]] std::vector<Rectangle> rectangles(const Placement& placement);
 
 // Number of local elements of valid dimensions.
 [[nodiscard]] std::int64_t local_elements(std::span<const DimPlacement> dims);

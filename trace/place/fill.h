@@ -6,7 +6,6 @@
 #pragma once
 
 #include <ttrace/element_type.h>
-#include <ttrace/export.h>
 #include <ttrace/placement.h>
 
 #include <cstdint>
@@ -17,7 +16,7 @@
 namespace ttrace {
 
 // value = center + k * 2^exponent with k uniform in [-range, range].
-struct TTRACE_API FillRule {
+struct FillRule {
   double center = 0.0;
   int exponent = -12;
   int range = 127;  // at most 128, so that k fits BF16's 8 significant bits
@@ -26,21 +25,21 @@ struct TTRACE_API FillRule {
 // Weights of norms (a path that ends in `.weight`, after the name of a module of Role::kNorm) lie
 // around 1; all else around 0 with a standard deviation of 0.018. `roles`: of the program's
 // annotations.
-[[nodiscard]] TTRACE_API FillRule
-default_fill_rule(std::string_view path, const std::map<std::string, std::string>& roles = {});
+[[nodiscard]] FillRule default_fill_rule(std::string_view path,
+                                         const std::map<std::string, std::string>& roles = {});
 
 // Value of one logical element; `index` is its row-major position in the logical tensor.
-[[nodiscard]] TTRACE_API double fill_value(std::string_view path,
-                                           std::uint64_t index,
-                                           std::uint64_t seed,
-                                           const FillRule& rule);
+[[nodiscard]] double fill_value(std::string_view path,
+                                std::uint64_t index,
+                                std::uint64_t seed,
+                                const FillRule& rule);
 
 // Writes a rank's contiguous local tensor (floating types). Throws UsageError for integer types.
-TTRACE_API void fill(std::string_view path,
-                     const Placement& placement,
-                     std::uint64_t seed,
-                     const FillRule& rule,
-                     ElementType type,
-                     void* target);
+void fill(std::string_view path,
+          const Placement& placement,
+          std::uint64_t seed,
+          const FillRule& rule,
+          ElementType type,
+          void* target);
 
 }  // namespace ttrace

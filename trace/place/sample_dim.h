@@ -7,7 +7,6 @@
 #pragma once
 
 #include <ttrace/dims.h>
-#include <ttrace/export.h>
 #include <ttrace/placement.h>
 
 #include <cstddef>
@@ -19,7 +18,7 @@
 namespace ttrace {
 
 // Logical index l of dimension `dim` belongs to sample l / rows % count.
-struct TTRACE_API SampleDim {
+struct SampleDim {
   std::size_t dim = 0;
   std::int64_t count = 1;  // samples of the logical tensor
   std::int64_t rows = 1;   // consecutive indices of one sample: positions, where `b` is the slower
@@ -29,15 +28,15 @@ struct TTRACE_API SampleDim {
 
 // The dimension of samples of a tensor that lies at `placement`, the result of placing `dims`.
 // Nothing if no dimension has a factor `b`, or if its size does not follow.
-[[nodiscard]] TTRACE_API std::optional<SampleDim> sample_dim(const DimsSpec& dims,
-                                                             const Placement& placement,
-                                                             const Sizes& sizes = {});
+[[nodiscard]] std::optional<SampleDim> sample_dim(const DimsSpec& dims,
+                                                  const Placement& placement,
+                                                  const Sizes& sizes = {});
 
 // "0:8x6": dimension, samples, rows of each. Empty: nothing.
-[[nodiscard]] TTRACE_API std::string to_string(const std::optional<SampleDim>& samples);
+[[nodiscard]] std::string to_string(const std::optional<SampleDim>& samples);
 // The inverse. Throws FormatError for any other text, and where the dimension is not one of the
 // placement, or its size no multiple of samples times rows.
-[[nodiscard]] TTRACE_API std::optional<SampleDim> parse_sample_dim(std::string_view text,
-                                                                   const Placement& placement);
+[[nodiscard]] std::optional<SampleDim> parse_sample_dim(std::string_view text,
+                                                        const Placement& placement);
 
 }  // namespace ttrace

@@ -11,7 +11,6 @@
 
 #include "trace/file/trace_reader.h"
 
-#include <ttrace/export.h>
 #include <ttrace/tensor_id.h>
 
 #include <cstdint>
@@ -23,13 +22,13 @@
 namespace ttrace {
 
 // Samples that the candidate does not read exactly once.
-struct TTRACE_API SampleFinding {
+struct SampleFinding {
   TensorId id;             // the reference's data
   std::vector<int> ranks;  // of the candidate; empty: all
   std::string sentence;
 };
 
-struct TTRACE_API SampleAlignment {
+struct SampleAlignment {
   std::vector<std::string> remarks;     // how samples are dealt, where that is no mistake
   std::vector<SampleFinding> findings;  // in the order of their micro-batches
   std::vector<std::string> unseen;      // what could not be compared for want of an alignment
@@ -61,6 +60,6 @@ struct TTRACE_API SampleAlignment {
 // Places the records of `candidate`. Changes nothing where every sample keeps its place, where one
 // of the traces does not say which dimensions hold samples, and in interrupted steps. Throws
 // FormatError for records that contradict their files.
-[[nodiscard]] TTRACE_API SampleAlignment align_samples(const Trace& reference, Trace& candidate);
+[[nodiscard]] SampleAlignment align_samples(const Trace& reference, Trace& candidate);
 
 }  // namespace ttrace

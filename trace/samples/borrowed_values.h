@@ -7,8 +7,6 @@
 #include "trace/merge/merge.h"
 #include "trace/merge/shard.h"
 
-#include <ttrace/export.h>
-
 #include <span>
 
 namespace ttrace {
@@ -16,8 +14,6 @@ namespace ttrace {
 // Gives `target` the values that `whole`, the merged `shards`, borrows from the reference: no
 // operator of the candidate computed them, so that they say nothing of one. Changes nothing where
 // the shapes differ.
-TTRACE_API void set_borrowed(std::span<const Shard> shards,
-                             const MergeResult& whole,
-                             MergeResult& target);
+void set_borrowed(std::span<const Shard> shards, const MergeResult& whole, MergeResult& target);
 
 }  // namespace ttrace

@@ -13,7 +13,6 @@
 #include "trace/file/trace_reader.h"
 #include "trace/samples/padding.h"
 
-#include <ttrace/export.h>
 #include <ttrace/tensor_id.h>
 
 #include <compare>
@@ -67,7 +66,6 @@ struct DataRows {
 };
 
 // Throws FormatError for records that contradict their files.
-[[nodiscard]] TTRACE_API DataRows read_data_rows(const StepTrace& reference,
-                                                 const StepTrace& candidate);
+[[nodiscard]] DataRows read_data_rows(const StepTrace& reference, const StepTrace& candidate);
 
 }  // namespace ttrace

@@ -10,8 +10,6 @@
 
 #include "trace/samples/data_rows.h"
 
-#include <ttrace/export.h>
-
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -20,7 +18,7 @@
 
 namespace ttrace {
 
-class TTRACE_API DealtSamples {
+class DealtSamples {
  public:
   explicit DealtSamples(const DataRows& rows);
 

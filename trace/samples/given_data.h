@@ -7,7 +7,6 @@
 #include "trace/file/rank_file.h"
 #include "trace/file/trace_reader.h"
 
-#include <ttrace/export.h>
 #include <ttrace/tensor_id.h>
 
 #include <cstdint>
@@ -19,14 +18,14 @@
 namespace ttrace {
 
 // Modules whose inputs were recorded.
-[[nodiscard]] TTRACE_API std::set<std::string> modules_with_inputs(std::span<const RankFile> files);
+[[nodiscard]] std::set<std::string> modules_with_inputs(std::span<const RankFile> files);
 
 // The path of the outermost module by micro-batch, as far as the rank recorded what it takes before
 // anything else. `others`: modules that the other program calls.
-[[nodiscard]] TTRACE_API std::map<std::int64_t, std::string> outermost_modules(
+[[nodiscard]] std::map<std::int64_t, std::string> outermost_modules(
     const RankFile& file, const std::set<std::string>& others);
 
 // The inputs of a trace's outermost modules, as far as the other trace has these modules, too.
-[[nodiscard]] TTRACE_API std::set<TensorId> given_inputs(const Trace& trace, const Trace& other);
+[[nodiscard]] std::set<TensorId> given_inputs(const Trace& trace, const Trace& other);
 
 }  // namespace ttrace

@@ -11,7 +11,6 @@
 #include "trace/place/sample_dim.h"
 #include "trace/samples/row_digests.h"
 
-#include <ttrace/export.h>
 #include <ttrace/placement.h>
 
 #include <compare>
@@ -40,7 +39,7 @@ using Lengths = std::map<Widths, std::int64_t>;
 
 // A candidate's tensor that lies on one of the reference with as many samples or others, and with
 // other positions in each.
-class TTRACE_API PaddedTensor {
+class PaddedTensor {
  public:
   // Nothing if the two differ in more than what can be positions: in their number of dimensions, or
   // where their samples lie. `shape`: the reference's.

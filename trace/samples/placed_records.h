@@ -6,7 +6,6 @@
 #include "trace/file/trace_reader.h"
 #include "trace/samples/deal_samples.h"
 
-#include <ttrace/export.h>
 #include <ttrace/tensor_id.h>
 
 #include <set>
@@ -22,9 +21,9 @@ namespace ttrace {
 // the reference has such a tensor. Where samples have other numbers of positions than in the
 // reference (`rows`), those that both have are placed, and the values of the reference's padding
 // are borrowed, so that they do not differ.
-[[nodiscard]] TTRACE_API std::set<TensorId> place_records(const StepTrace& reference,
-                                                          const DealtSamples& dealt,
-                                                          const DataRows& rows,
-                                                          StepTrace& candidate);
+[[nodiscard]] std::set<TensorId> place_records(const StepTrace& reference,
+                                               const DealtSamples& dealt,
+                                               const DataRows& rows,
+                                               StepTrace& candidate);
 
 }  // namespace ttrace

@@ -9,7 +9,6 @@
 #include "trace/file/record.h"
 #include "trace/place/sample_dim.h"
 
-#include <ttrace/export.h>
 #include <ttrace/placement.h>
 
 #include <cstddef>
@@ -21,7 +20,7 @@
 namespace ttrace {
 
 // Where one sample lies along the dimension of samples of a rank's tensor.
-struct TTRACE_API RowIndices {
+struct RowIndices {
   std::vector<std::int64_t> local;
   // The same indices within the sample: their position in what remains of the logical dimension
   // where only this sample is left.
@@ -42,10 +41,10 @@ struct TTRACE_API RowIndices {
 }
 
 // By logical sample; padding belongs to none. Requires: record.samples.
-[[nodiscard]] TTRACE_API std::map<std::int64_t, RowIndices> rows_of(const Record& record);
+[[nodiscard]] std::map<std::int64_t, RowIndices> rows_of(const Record& record);
 
 // Reads rows of one tensor.
-class TTRACE_API RowReader {
+class RowReader {
  public:
   // `dims`: how a rank cuts the tensor. `bytes`: its local tensor, or the whole logical one, where
   // the dimension of samples, `dim`, has `extent` indices.

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <ttrace/element_type.h>
-#include <ttrace/export.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +20,7 @@ namespace ttrace {
 inline constexpr std::int64_t kMostSlices = 65536;
 
 // Reference r, other side c, d = c - r. Sums are over elements finite on both sides.
-struct TTRACE_API SliceSums {
+struct SliceSums {
   std::int64_t count = 0;
   double reference_squared = 0.0;   // sum r^2
   double difference_squared = 0.0;  // sum d^2
@@ -45,10 +44,10 @@ struct SliceView {
 };
 
 // The slices of dimension `dim`.
-[[nodiscard]] TTRACE_API SliceView view_along(std::span<const std::int64_t> shape, std::size_t dim);
+[[nodiscard]] SliceView view_along(std::span<const std::int64_t> shape, std::size_t dim);
 
 // One way to cut a tensor into slices.
-struct TTRACE_API Slicing {
+struct Slicing {
   static constexpr std::size_t kRows = static_cast<std::size_t>(-1);
 
   std::size_t dim = 0;     // kRows where the slices are rows
@@ -60,8 +59,7 @@ struct TTRACE_API Slicing {
 };
 
 // The slices of one of slicings_of(shape).
-[[nodiscard]] TTRACE_API SliceView view_of(std::span<const std::int64_t> shape,
-                                           const Slicing& slicing);
+[[nodiscard]] SliceView view_of(std::span<const std::int64_t> shape, const Slicing& slicing);
 
 enum class SliceChoice : std::uint8_t {
   // Every dimension of 2 to kMostSlices indices, and rows where several leading dimensions make up
@@ -76,10 +74,10 @@ enum class SliceChoice : std::uint8_t {
 };
 
 // Dimensions in ascending order, then rows. None of a tensor without elements.
-[[nodiscard]] TTRACE_API std::vector<Slicing> slicings_of(
-    std::span<const std::int64_t> shape, SliceChoice choice = SliceChoice::kStored);
+[[nodiscard]] std::vector<Slicing> slicings_of(std::span<const std::int64_t> shape,
+                                               SliceChoice choice = SliceChoice::kStored);
 
-struct TTRACE_API Slices {
+struct Slices {
   std::vector<Slicing> slicings;
   std::vector<SliceSums> sums;  // slicing by slicing
   SliceSums all;                // of the whole tensor
@@ -97,35 +95,35 @@ enum class SliceDetail : std::uint8_t {
 };
 
 // Row-major tensors of one shape.
-[[nodiscard]] TTRACE_API Slices sum_slices(std::span<const std::int64_t> shape,
-                                           ElementType reference_type,
-                                           const void* reference,
-                                           ElementType other_type,
-                                           const void* other,
-                                           SliceDetail detail = SliceDetail::kAll,
-                                           SliceChoice choice = SliceChoice::kStored);
+[[nodiscard]] Slices sum_slices(std::span<const std::int64_t> shape,
+                                ElementType reference_type,
+                                const void* reference,
+                                ElementType other_type,
+                                const void* other,
+                                SliceDetail detail = SliceDetail::kAll,
+                                SliceChoice choice = SliceChoice::kStored);
 
 struct ChunkSums;
 
 // How the kernel of trace/kernels/chunk_sums.h is to read tensors of this shape.
-struct TTRACE_API SliceRows {
+struct SliceRows {
   std::int64_t row = 0;  // elements of a row: what differs in the last index only
   bool columns = false;  // whether the last dimension has slices
 };
-[[nodiscard]] TTRACE_API SliceRows slice_rows(std::span<const std::int64_t> shape);
+[[nodiscard]] SliceRows slice_rows(std::span<const std::int64_t> shape);
 
 // What sum_slices() with kDifferences returns for tensors of this shape, from the sums of all
 // chunks of their rows and of their columns: difference_squared everywhere, and along_reference of
 // the whole tensor. Other fields are 0.
-[[nodiscard]] TTRACE_API Slices join_chunks(std::span<const std::int64_t> shape,
-                                            std::span<const ChunkSums> chunks,
-                                            std::span<const double> columns);
+[[nodiscard]] Slices join_chunks(std::span<const std::int64_t> shape,
+                                 std::span<const ChunkSums> chunks,
+                                 std::span<const double> columns);
 
 // Sums over `count` consecutive elements.
-[[nodiscard]] TTRACE_API SliceSums sum_elements(ElementType reference_type,
-                                                const void* reference,
-                                                ElementType other_type,
-                                                const void* other,
-                                                std::int64_t count);
+[[nodiscard]] SliceSums sum_elements(ElementType reference_type,
+                                     const void* reference,
+                                     ElementType other_type,
+                                     const void* other,
+                                     std::int64_t count);
 
 }  // namespace ttrace

@@ -13,7 +13,6 @@
 #pragma once
 
 #include <ttrace/element_type.h>
-#include <ttrace/export.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +24,7 @@ namespace ttrace {
 inline constexpr std::int64_t kStatisticsBlock = 1024;
 
 // The sums over 2^level blocks from `block` on; `block` is a multiple of 2^level.
-struct TTRACE_API SumNode {
+struct SumNode {
   std::int64_t block = 0;
   int level = 0;
   double reference_squared = 0.0;
@@ -36,7 +35,7 @@ struct TTRACE_API SumNode {
 };
 
 // Reference r, candidate c, d = c - r. Sums are over elements finite on both sides.
-struct TTRACE_API Statistics {
+struct Statistics {
   std::int64_t count = 0;
   double reference_squared = 0.0;   // sum r^2
   double candidate_squared = 0.0;   // sum c^2
@@ -65,19 +64,18 @@ struct TTRACE_API Statistics {
 
 // Both sides contiguous, `count` elements each, at any alignment. `first` is the logical position
 // of element 0.
-[[nodiscard]] TTRACE_API Statistics compare(ElementType reference_type,
-                                            const void* reference,
-                                            ElementType candidate_type,
-                                            const void* candidate,
-                                            std::int64_t count,
-                                            std::int64_t first = 0);
+[[nodiscard]] Statistics compare(ElementType reference_type,
+                                 const void* reference,
+                                 ElementType candidate_type,
+                                 const void* candidate,
+                                 std::int64_t count,
+                                 std::int64_t first = 0);
 
 struct GroupFigures;
 
 // The result of compare() from the figures of all groups (trace/kernels/compare_pairs.h) of tensors
 // of `count` elements.
-[[nodiscard]] TTRACE_API Statistics statistics_of(std::span<const GroupFigures> groups,
-                                                  std::int64_t count);
+[[nodiscard]] Statistics statistics_of(std::span<const GroupFigures> groups, std::int64_t count);
 
 struct StatisticsKernel;
 
