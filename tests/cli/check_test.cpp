@@ -76,7 +76,7 @@ TEST_F(Check, NothingButTheReportIsPrintedIntoAPipe) {
 }
 
 TEST_F(Check, TerminalShowsPassesAndASummary) {
-  ProcessOptions asked = options(check(trainer(), trainer("--ranks 2")));
+  ProcessOptions asked = options(check(trainer(), trainer("--ranks 2"), {"--jobs", "1"}));
   asked.terminal = true;
   const ProcessResult result = run_process(asked);
   EXPECT_EQ(result.exit_code, 0);

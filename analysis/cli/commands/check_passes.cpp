@@ -9,6 +9,8 @@
 #include "analysis/cli/options/warn.h"
 #include "analysis/cli/run/estimate.h"
 #include "analysis/cli/run/interrupt.h"
+#include "analysis/cli/run/process_tree.h"
+#include "analysis/cli/run/side_by_side.h"
 #include "analysis/rename/rename.h"
 #include "trace/base/precision.h"
 #include "trace/file/manifest.h"
@@ -23,11 +25,116 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <unistd.h>
+#include <vector>
 
 namespace ttrace::cli {
 
 namespace {
+
+constexpr double kSampleMemory = 0.2;  // seconds
+// A forced pass holds a second trace, and one of them computes in twice as wide a type.
+constexpr double kMoreMemory = 2.5;
+constexpr int kFewPasses = 2;  // whose time says little of others
+
+// "[3/10] noise 1 of 5 ... 4.2 s, about 30 s left"
+std::string line_of(const Course& course, const std::string& what, double elapsed) {
+  const int finished = course.pass - 1;
+  const double left =
+      finished < kFewPasses ? 0.0 : course.ran / finished * (course.passes - finished) - elapsed;
+  return fmt::format("[{}/{}] {}{} ... {}{}",
+                     course.pass,
+                     course.passes,
+                     course.prefix,
+                     what,
+                     seconds_text(elapsed),
+                     left < 1.0 ? "" : fmt::format(", about {:.0f} s left", left));
+}
+
+// The line of a pass that has ended, which stays.
+void finish_line(const std::string& what, double elapsed, Course& course) {
+  course.progress.show(fmt::format("[{}/{}] {}{} ... {}",
+                                   course.pass,
+                                   course.passes,
+                                   course.prefix,
+                                   what,
+                                   seconds_text(elapsed)));
+  course.progress.finish();
+}
+
+// How many passes of the reference's program may run at the same time.
+std::size_t jobs_of(const CheckOptions& options, const std::string& reference) {
+  return options.limits.jobs > 0 ? options.limits.jobs
+                                 : default_at_a_time(read_manifest(reference).numerics, 1);
+}
+
+// In a process of its own: the exit code says how it ended. What fails is run again, and says why.
+int run_apart(const Pass& pass, const PassLimits& limits) {
+  try {
+    run_pass(pass, limits, [](double) {});
+    return 0;
+  } catch (const Interrupted& interrupted) {
+    return 128 + interrupted.signal;
+  } catch (const std::exception&) {
+    return 2;
+  }
+}
+
+// Several passes of the reference's program, side by side where --jobs and the memory allow it. One
+// that fails beside others, with which it may share a port or a file, runs once more alone. Returns
+// the seconds of all.
+double follow_all(const std::vector<Pass>& passes,
+                  const CheckOptions& options,
+                  std::size_t jobs,
+                  Course& course) {
+  std::vector<std::size_t> alone;
+  double seconds = 0.0;
+  if (jobs > 1 && passes.size() > 1) {
+    std::vector<Task> tasks;
+    for (const Pass& pass : passes) {
+      tasks.push_back(
+          {.name = pass.name,
+           .work = [&] { return run_apart(pass, options.limits); },
+           .output = "/dev/null",
+           .errors = "/dev/null",
+           .memory = static_cast<std::uint64_t>(kMoreMemory * static_cast<double>(course.memory))});
+    }
+    const double before = course.ran;
+    ++course.pass;
+    run_side_by_side(tasks,
+                     {.at_a_time = jobs,
+                      .wanted = nullptr,
+                      .ended =
+                          [&](std::size_t task, const TaskEnd& end) {
+                            if (end.exit_code != 0) {
+                              alone.push_back(task);
+                              return;
+                            }
+                            course.ran = before + seconds;
+                            finish_line(tasks[task].name, end.seconds, course);
+                            ++course.pass;
+                          },
+                      .tick =
+                          [&](const std::string& names, double elapsed) {
+                            seconds = elapsed;
+                            course.progress.show_rarely(line_of(course, names, elapsed));
+                          }});
+    --course.pass;
+    course.ran = before + seconds;
+  } else {
+    for (std::size_t i = 0; i < passes.size(); ++i) {
+      alone.push_back(i);
+    }
+  }
+  for (const std::size_t i : alone) {
+    forget_failure(passes[i]);
+    seconds += follow(passes[i], options.limits, course);
+  }
+  return seconds;
+}
 
 // Writes a pass of one side in the names of the other. Returns what is to be warned of. Requires:
 // options.rename.
@@ -98,9 +205,10 @@ void run_reference(const CheckOptions& options,
                    const RunDirectory& run,
                    const ReferenceRun& to,
                    Course& course) {
-  course.reference += follow(reference_pass(options, run, to), options.limits, course);
+  course.reference +=
+      follow(reference_pass(options, run, to), options.limits, course, &course.memory);
   if (!options.stored) {
-    remember_command(to.folder, options.rerun, options.noise);
+    remember_command(to.folder, options.rerun, options.noise, course.memory);
   }
 }
 
@@ -117,11 +225,13 @@ void run_repetitions(const CheckOptions& options,
     ++course.passes;
     course.self_check += follow(self_check_pass(options, run, of), options.limits, course);
   }
+  std::vector<Pass> passes;
   for (int seed = 1; seed <= options.noise; ++seed) {
     if (!std::filesystem::exists(noise_file(of.folder, seed))) {
-      course.noise += follow(noise_pass(options, run, of, seed), options.limits, course);
+      passes.push_back(noise_pass(options, run, of, seed));
     }
   }
+  course.noise += follow_all(passes, options, jobs_of(options, of.folder), course);
   if (needs_self_check(options, of) && !read_self_check(of.folder)) {
     ++course.passes;
     course.self_check += follow(self_check_pass(options, run, of), options.limits, course);
@@ -253,14 +363,15 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
         "to skip this check");
     return;
   }
-  const auto pass = [&](const std::string& precision, const char* name, const std::string& folder) {
-    course.forced +=
-        follow(forced_pass(options, run, precision, name, folder), options.limits, course);
-  };
   const std::string side = reference_side(options, run);
+  const std::string wider(computed->wider);
   try {
-    pass(std::string(computed->wider), "forced-wide", forced_wide(side));
-    pass(native, "forced-native", forced_native(side));
+    course.forced +=
+        follow_all({forced_pass(options, run, wider, "forced-wide", forced_wide(side)),
+                    forced_pass(options, run, native, "forced-native", forced_native(side))},
+                   options,
+                   jobs_of(options, run.reference()),
+                   course);
     if (options.rename) {
       rename_pass(options, forced_wide(side), forced_wide(run.path()), {}, course);
       rename_pass(options, forced_native(side), forced_native(run.path()), {}, course);
@@ -311,15 +422,19 @@ void run_golden_pass(const CheckOptions& options, const RunDirectory& run, Cours
 
 }  // namespace
 
-double follow(const Pass& pass, const PassLimits& limits, Course& course) {
-  const std::string head = "[" + std::to_string(++course.pass) + "/" +
-                           std::to_string(course.passes) + "] " + course.prefix + pass.name +
-                           " ... ";
-  const auto show = [&](double elapsed) { course.progress.show(head + seconds_text(elapsed)); };
-  show(0.0);
-  const double elapsed = run_pass(pass, limits, show);
-  show(elapsed);
-  course.progress.finish();
+double follow(const Pass& pass, const PassLimits& limits, Course& course, std::uint64_t* memory) {
+  ++course.pass;
+  course.progress.show(line_of(course, pass.name, 0.0));
+  double sampled = -kSampleMemory;
+  const double elapsed = run_pass(pass, limits, [&](double seconds) {
+    course.progress.show_rarely(line_of(course, pass.name, seconds));
+    if (memory != nullptr && seconds - sampled > kSampleMemory) {
+      sampled = seconds;
+      *memory = std::max(*memory, memory_of_tree(getpid()));
+    }
+  });
+  course.ran += elapsed;
+  finish_line(pass.name, elapsed, course);
   return elapsed;
 }
 
@@ -332,6 +447,7 @@ void run_passes(const CheckOptions& options, const RunDirectory& run, Course& co
   const ReferenceRun plain{reference_side(options, run) + "/reference"};
   if (options.stored) {
     run.use_stored(plain.folder, options.reference);
+    course.memory = remembered_memory(options.reference);
   } else {
     run_reference(options, run, plain, course);
   }

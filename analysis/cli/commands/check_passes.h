@@ -1,4 +1,4 @@
-// Runs the passes of a check, one after the other.
+// Runs the passes of a check: one after the other, but repetitions of the reference side by side.
 //
 // Thread-safety: main thread only.
 #pragma once
@@ -8,6 +8,7 @@
 #include "analysis/cli/run/progress.h"
 #include "analysis/cli/run/run_directory.h"
 
+#include <cstdint>
 #include <string>
 
 namespace ttrace::cli {
@@ -18,6 +19,8 @@ struct Course {
   std::string prefix;  // of the names of passes
   int pass = 0;
   int passes = 0;
+  double ran = 0.0;          // seconds of all passes that have ended
+  std::uint64_t memory = 0;  // bytes that the reference's program took; 0: unknown
   double dry = 0.0;
   double reference = 0.0;
   double self_check = 0.0;
@@ -29,8 +32,12 @@ struct Course {
   std::string judged_by;  // folder of the reference that the candidate is compared with
 };
 
-// Runs a pass and shows its progress; returns the seconds it took. Throws as run_pass().
-double follow(const Pass& pass, const PassLimits& limits, Course& course);
+// Runs a pass and shows its progress; returns the seconds it took, and in `memory` the bytes.
+// Throws as run_pass().
+double follow(const Pass& pass,
+              const PassLimits& limits,
+              Course& course,
+              std::uint64_t* memory = nullptr);
 
 // In this order: a dry step of the candidate, which shows its own errors first (not where the
 // reference is stored); the reference (unless it is stored); the candidate; where its choices

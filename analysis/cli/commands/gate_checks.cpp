@@ -31,6 +31,7 @@ constexpr std::array kOwn = {"reference",
                              "format",
                              "estimate",
                              "print-jobs",
+                             "jobs",
                              "help",
                              "allow-failed",
                              "allow-missing"};
@@ -121,17 +122,18 @@ Task making(const GateFile& file, const GateReference& reference, const std::str
   fs::create_directories(file.store);
   fs::remove_all(folder);  // of a gate that was killed
   Task task{.name = "reference " + reference.name,
-            .arguments = {"check",
-                          "--reference",
-                          reference.command,
-                          "--candidate",
-                          reference.command,
-                          "--output",
-                          folder},
             .output = fmt::format("{}/reference-{}.txt", output, reference.name),
             .errors = fmt::format("{}/reference-{}.err", output, reference.name)};
+  Arguments arguments{"check",
+                      "--reference",
+                      reference.command,
+                      "--candidate",
+                      reference.command,
+                      "--output",
+                      folder};
   const Arguments options = arguments_of(reference.options);
-  task.arguments.insert(task.arguments.end(), options.begin(), options.end());
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  task.work = this_program(std::move(arguments));
   return task;
 }
 
@@ -152,38 +154,40 @@ void keep_reference(const GateFile& file,
 Task checking(const GateFile& file, const GateLayout& layout, const std::string& output) {
   const GateReference& reference = file.reference_of(layout);
   const std::string own = output + "/" + layout.name;
-  Task task{.name = layout.name,
-            .arguments = {"check",
-                          "--reference",
-                          folder_of(file, reference) + "/reference",
-                          "--rerun",
-                          reference.command,
-                          "--candidate",
-                          layout.command,
-                          "--output",
-                          own,
-                          "--format",
-                          "text",
-                          "--format",
-                          "html=" + own + ".html",
-                          "--format",
-                          "markdown=" + own + ".md",
-                          "--format",
-                          fmt::format("junit={}/junit/{}.xml", output, layout.name),
-                          "--label",
-                          layout.name,
-                          "--format",
-                          fmt::format("sarif={}/sarif/{}.sarif", output, layout.name)},
-            .output = own + ".txt",
-            .errors = own + ".err"};
+  Arguments arguments{"check",
+                      "--reference",
+                      folder_of(file, reference) + "/reference",
+                      "--rerun",
+                      reference.command,
+                      "--candidate",
+                      layout.command,
+                      "--output",
+                      own,
+                      "--jobs",
+                      "1",  // the gate's own --jobs says how many checks there are
+                      "--format",
+                      "text",
+                      "--format",
+                      "html=" + own + ".html",
+                      "--format",
+                      "markdown=" + own + ".md",
+                      "--format",
+                      fmt::format("junit={}/junit/{}.xml", output, layout.name),
+                      "--label",
+                      layout.name,
+                      "--format",
+                      fmt::format("sarif={}/sarif/{}.sarif", output, layout.name)};
   const Arguments options = arguments_of(layout.options);
-  task.arguments.insert(task.arguments.end(), options.begin(), options.end());
+  arguments.insert(arguments.end(), options.begin(), options.end());
   for (const GatePermission& permission : file.permissions) {
     if (permission.concerns(layout.name)) {
-      task.arguments.insert(task.arguments.end(), {permission.option(), permission.pattern});
+      arguments.insert(arguments.end(), {permission.option(), permission.pattern});
     }
   }
-  return task;
+  return {.name = layout.name,
+          .work = this_program(std::move(arguments)),
+          .output = own + ".txt",
+          .errors = own + ".err"};
 }
 
 LayoutResult result_of(const GateFile& file,

@@ -221,16 +221,15 @@ class Gate {
     if (arguments_.at_a_time > 0) {
       return arguments_.at_a_time;
     }
+    // A check runs a reference of one process beside a candidate's ranks.
+    std::size_t fewest = default_at_a_time({}, 2);
     for (const GateReference& reference : file_.references) {
       if (is_stored(file_, reference)) {
-        const Section numerics = read_manifest(folder_of(file_, reference) + "/reference").numerics;
-        const auto device = numerics.find("device");
-        if (device != numerics.end() && device->second != "cpu") {
-          return 1;
-        }
+        const Manifest manifest = read_manifest(folder_of(file_, reference) + "/reference");
+        fewest = std::min(fewest, default_at_a_time(manifest.numerics, 2));
       }
     }
-    return std::max(1U, std::thread::hardware_concurrency() / 2);
+    return fewest;
   }
 
   void check_layouts() {

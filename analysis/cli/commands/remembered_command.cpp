@@ -75,10 +75,14 @@ auto read_file(const std::string& trace, const Read& read)
 
 }  // namespace
 
-void remember_command(const std::string& trace, const std::string& command, int noise) {
+void remember_command(const std::string& trace,
+                      const std::string& command,
+                      int noise,
+                      std::uint64_t memory) {
   const nlohmann::json made = {{"command", command},
                                {"folder", fs::current_path().string()},
                                {"noise", noise},
+                               {"memory", memory},
                                {"environment", kept_variables()}};
   replace_file(trace + std::string(kFile), made.dump(2) + "\n");
 }
@@ -100,6 +104,12 @@ std::optional<std::string> remembered_command(const std::string& trace) {
 
 int remembered_noise(const std::string& trace) {
   return read_file(trace, [](const nlohmann::json& made) { return made.value("noise", 0); })
+      .value_or(0);
+}
+
+std::uint64_t remembered_memory(const std::string& trace) {
+  return read_file(trace,
+                   [](const nlohmann::json& made) { return made.value("memory", std::uint64_t{}); })
       .value_or(0);
 }
 

@@ -12,11 +12,19 @@ void add_pass_limit_options(po::options_description& named) {
                       "longest time of one pass, in seconds")(
       "grace",
       po::value<double>()->default_value(5.0, "5")->value_name("S"),
-      "seconds between SIGTERM and SIGKILL when a program has to be ended");
+      "seconds between SIGTERM and SIGKILL when a program has to be ended")(
+      "jobs",
+      po::value<int>()->value_name("N"),
+      "repetitions of the reference that run at the same time, within the memory; the default is "
+      "the number of cores, or 1 where it ran on an accelerator");
 }
 
 PassLimits pass_limits_of(const po::variables_map& values) {
-  return {.timeout = seconds(values, "timeout"), .grace = seconds(values, "grace")};
+  PassLimits limits{.timeout = seconds(values, "timeout"), .grace = seconds(values, "grace")};
+  if (values.count("jobs") != 0) {
+    limits.jobs = static_cast<std::size_t>(whole_number(values, "jobs", 1));
+  }
+  return limits;
 }
 
 }  // namespace ttrace::cli

@@ -279,6 +279,12 @@ std::optional<std::string> failed_later(const std::string& trace) {
   return std::getline(file, sentence) ? std::optional(sentence) : std::nullopt;
 }
 
+void forget_failure(const Pass& pass) {
+  for (const std::string& file : failed_files(pass.trace)) {
+    fs::remove(file);
+  }
+}
+
 double run_pass(const Pass& pass,
                 const PassLimits& limits,
                 const std::function<void(double)>& tick) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <optional>
@@ -42,6 +43,7 @@ struct Pass {
 struct PassLimits {
   double timeout = 600.0;  // seconds a pass may take
   double grace = 5.0;      // seconds from SIGTERM to SIGKILL
+  std::size_t jobs = 0;    // repetitions of the reference at the same time; 0: as many as fit
 };
 
 // The environment of a pass: ours without inherited OMPI_COMM_*, PMIX_* and TTRACE_* (but
@@ -53,6 +55,9 @@ struct PassLimits {
 // Why the program of a finished trace failed after its traced steps, as far as that was seen before
 // it was ended: run_pass() leaves the sentence next to the trace. Nothing if it did not.
 [[nodiscard]] std::optional<std::string> failed_later(const std::string& trace);
+
+// Removes what a failed try of a pass left, so that it can be run again.
+void forget_failure(const Pass& pass);
 
 // Returns the seconds it took; the program and all it started have ended then. Calls `tick` with
 // the seconds so far. Every pass gets a token of its own (TTRACE_RUN), which its files must bear.

@@ -6,6 +6,11 @@
 #include <unistd.h>
 
 namespace ttrace::cli {
+namespace {
+
+constexpr std::chrono::milliseconds kRarely{250};
+
+}  // namespace
 
 ProgressLine::ProgressLine() : visible_(isatty(STDERR_FILENO) == 1) {}
 
@@ -21,8 +26,7 @@ void ProgressLine::show(const std::string& text) {
 }
 
 void ProgressLine::show_rarely(const std::string& text) {
-  if (const auto now = std::chrono::steady_clock::now();
-      now - shown_ > std::chrono::milliseconds(50)) {
+  if (const auto now = std::chrono::steady_clock::now(); now - shown_ > kRarely) {
     show(text);
     shown_ = now;
   }

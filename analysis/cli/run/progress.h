@@ -20,7 +20,7 @@ class ProgressLine {
   [[nodiscard]] bool visible() const { return visible_; }
   // Replaces the line.
   void show(const std::string& text);
-  // The same, but no more than twenty times a second: what is called for every tensor.
+  // The same, but no more than four times a second: what is called for every tensor.
   void show_rarely(const std::string& text);
   // Shows "WHAT 3 of 10" rarely. Nothing, where the line is not visible. Keeps a reference to it.
   [[nodiscard]] std::function<void(std::size_t done, std::size_t total)> counter(

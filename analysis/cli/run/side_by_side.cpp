@@ -3,16 +3,20 @@
 #include "analysis/cli/run/interrupt.h"
 #include "analysis/cli/run/process_tree.h"
 #include "trace/base/durable_file.h"
+#include "trace/base/numerics.h"
 
 #include <ttrace/error.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <fcntl.h>
+#include <iostream>
 #include <optional>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 namespace ttrace::cli {
@@ -21,45 +25,50 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPoll{20};
-constexpr std::chrono::milliseconds kSampleMemory{500};
+constexpr std::chrono::milliseconds kSampleMemory{200};
 constexpr double kSpare = 1.1;  // a run may need a little more memory than the last one
+constexpr int kNoFiles = 2;     // the exit code where a task's files cannot be opened
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// This program with other arguments.
+// Of a new process: it takes the place of a standard stream. False where that fails.
+bool becomes(int stream, const std::string& file, int flags) {
+  const int opened = open(file.c_str(), flags | O_CLOEXEC, 0644);
+  return opened >= 0 && dup2(opened, stream) >= 0;
+}
+
+[[noreturn]] void begin(const Task& what, pid_t parent) {
+  // A group of its own: Ctrl-C on a terminal comes to us alone, and we hand it on.
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  constexpr int kNew = O_WRONLY | O_CREAT | O_TRUNC;
+  int code = kNoFiles;
+  if (getppid() == parent && becomes(STDIN_FILENO, "/dev/null", O_RDONLY) &&
+      becomes(STDOUT_FILENO, what.output, kNew) && becomes(STDERR_FILENO, what.errors, kNew)) {
+    code = what.work();
+  }
+  std::cout.flush();
+  _exit(code);
+}
+
 class Child {
  public:
   Child(std::size_t task, const Task& what) : task_(task), start_(Clock::now()), sampled_(start_) {
-    std::vector<std::string> words{"/proc/self/exe"};
-    words.insert(words.end(), what.arguments.begin(), what.arguments.end());
-    std::vector<char*> argv;
-    for (std::string& word : words) {
-      argv.push_back(word.data());
-    }
-    argv.push_back(nullptr);
-    posix_spawn_file_actions_t files;
-    posix_spawn_file_actions_init(&files);
-    constexpr int kNew = O_WRONLY | O_CREAT | O_TRUNC;
-    posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, what.output.c_str(), kNew, 0644);
-    posix_spawn_file_actions_addopen(&files, STDERR_FILENO, what.errors.c_str(), kNew, 0644);
-    // A group of its own: Ctrl-C on a terminal comes to us alone, and we hand it on.
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-    const int error = posix_spawn(&pid_, argv[0], &files, &attributes, argv.data(), environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&files);
-    TTRACE_CHECK(error == 0,
+    std::cout.flush();  // or the child writes it, too
+    const pid_t self = getpid();
+    pid_ = fork();
+    TTRACE_CHECK(pid_ >= 0,
                  UsageError,
-                 "cannot start the check of ",
+                 "cannot start a process for ",
                  what.name,
-                 ", which writes ",
-                 what.output,
                  ": ",
-                 system_error_text(error));
+                 system_error_text(errno));
+    if (pid_ == 0) {
+      begin(what, self);
+    }
+    setpgid(pid_, pid_);  // in both, whichever comes first
   }
 
   [[nodiscard]] std::size_t task() const { return task_; }
@@ -179,6 +188,28 @@ class Scheduler {
 };
 
 }  // namespace
+
+std::function<int()> this_program(std::vector<std::string> arguments) {
+  return [arguments = std::move(arguments)] {
+    std::vector<std::string> words{"/proc/self/exe"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> argv;
+    for (std::string& word : words) {
+      argv.push_back(word.data());
+    }
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    std::cerr << "ttrace: error: cannot start itself: " << system_error_text(errno) << '\n';
+    return 2;
+  };
+}
+
+std::size_t default_at_a_time(const Section& numerics, unsigned processes) {
+  const auto device = numerics.find(numerics::kDevice);
+  return device != numerics.end() && device->second != "cpu"
+             ? 1
+             : std::max(1U, std::thread::hardware_concurrency() / processes);
+}
 
 void run_side_by_side(const std::vector<Task>& tasks, const SideBySide& how) {
   Scheduler(tasks, how).run();

@@ -1,8 +1,10 @@
-// Several checks at the same time, as many as the memory holds. Each is a process of its own, which
-// runs and ends what it starts.
+// Several checks, or several passes of one, at the same time, as many as the memory holds. Each is
+// a process of its own, which runs and ends what it starts.
 //
 // Thread-safety: main thread only. Inside a NoteInterrupts.
 #pragma once
+
+#include <ttrace/run_description.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -14,11 +16,19 @@ namespace ttrace::cli {
 
 struct Task {
   std::string name = {};
-  std::vector<std::string> arguments = {};  // of this program, without its name
-  std::string output = {};                  // stdout goes to this file
-  std::string errors = {};                  // and stderr to this one
-  std::uint64_t memory = 0;                 // bytes that it took before; 0: unknown
+  std::function<int()> work = {};  // in a process of its own; returns its exit code
+  std::string output = {};         // stdout goes to this file
+  std::string errors = {};         // and stderr to this one
+  std::uint64_t memory = 0;        // bytes that it took before; 0: unknown
 };
+
+// Work of a task: this program with other arguments, without its name.
+[[nodiscard]] std::function<int()> this_program(std::vector<std::string> arguments);
+
+// How many programs that run as a trace with these `numerics` says may run at the same time, unless
+// the user says it: one where it ran on an accelerator, whose memory nobody has measured;
+// `processes` are what each of them needs.
+[[nodiscard]] std::size_t default_at_a_time(const Section& numerics, unsigned processes);
 
 struct TaskEnd {
   int exit_code = 0;  // 128 + n: ended by signal n
