@@ -100,6 +100,7 @@ po::options_description named_options() {
       text_option("reference|own")->default_value("reference"),
       "parameters with which the candidate starts: the reference's or its own");
   add_pass_limit_options(named);
+  add_jobs_option(named);
   add_switches(named);
   add_selection_options(named, StepsOption::kRunSteps);
   add_judging_options(named);
@@ -489,8 +490,7 @@ Manual check_manual() {
            {"ttrace check --precision f64 --reference \"ref\" --candidate \"mpirun -n 4 train\"",
             "compare the logic of both programs in FP64"},
            {"ttrace check --print-jobs --reference \"srun -n 1 ref\" --candidate \"srun -n 8 "
-            "train\" "
-            "-o /scratch/run > jobs.sh",
+            "train\" -o /scratch/run > jobs.sh",
             "write the passes as jobs, for a cluster where every program is queued on its own"},
            {"ttrace check --golden --reference \"ref\" --candidate \"mpirun -n 4 train\"",
             "find out whether the precision recipe is active at all"}},

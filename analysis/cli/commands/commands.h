@@ -11,6 +11,7 @@ namespace ttrace::cli {
 [[nodiscard]] Manual gate_manual();
 [[nodiscard]] Manual diff_manual();
 [[nodiscard]] Manual explain_manual();
+[[nodiscard]] Manual same_manual();
 [[nodiscard]] Manual zoom_manual();
 [[nodiscard]] Manual calibrate_manual();
 [[nodiscard]] Manual infer_manual();

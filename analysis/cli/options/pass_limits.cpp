@@ -12,7 +12,11 @@ void add_pass_limit_options(po::options_description& named) {
                       "longest time of one pass, in seconds")(
       "grace",
       po::value<double>()->default_value(5.0, "5")->value_name("S"),
-      "seconds between SIGTERM and SIGKILL when a program has to be ended")(
+      "seconds between SIGTERM and SIGKILL when a program has to be ended");
+}
+
+void add_jobs_option(po::options_description& named) {
+  named.add_options()(
       "jobs",
       po::value<int>()->value_name("N"),
       "repetitions of the reference that run at the same time, within the memory; the default is "

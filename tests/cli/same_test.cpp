@@ -1,0 +1,60 @@
+#include "cli_fixture.h"
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+namespace ttrace::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class Same : public CliTest {
+ protected:
+  [[nodiscard]] ProcessResult same(const std::string& first,
+                                   const std::string& second,
+                                   const std::string& format = "text") const {
+    return ttrace({"same", first, second, "-o", "run-" + format, "--format", format});
+  }
+};
+
+TEST_F(Same, TwoRunsThatComputeTheSameBitsAreTheSame) {
+  const ProcessResult result = same(trainer("--ranks 2"), trainer("--ranks 2"));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(StartsWith("SAME  "), HasSubstr("of 2 ranks are equal bit for bit")));
+}
+
+TEST_F(Same, TheRecordThatDifferedFirstIsNamedWithTheEqualOnesBeforeIt) {
+  const ProcessResult result = same(trainer("--ranks 2"), trainer("--ranks 2 --differ"), "json");
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json.at("verdict"), "differs");
+  EXPECT_EQ(json.at("first").at("id"), "s0/m0/output/decoder.layers.0.mlp.linear_fc2/0");
+  EXPECT_EQ(json.at("unequal").size(),
+            json.at("records").get<std::size_t>() - json.at("unequal").size());
+}
+
+TEST_F(Same, StoredTracesAreComparedWithoutARun) {
+  ASSERT_EQ(ttrace(check(trainer(), trainer("--ranks 2"))).exit_code, 0);
+  const ProcessResult result = ttrace({"same", "run/candidate", "run/candidate"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs"));
+}
+
+TEST_F(Same, OtherLayoutsCannotBeComparedBitForBit) {
+  const ProcessResult result = same(trainer("--ranks 2"), trainer("--ranks 1"));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("has 2 ranks"), HasSubstr("has 1 rank")));
+}
+
+TEST_F(Same, AProgramThatFailsIsNamedWithItsLog) {
+  const ProcessResult result = same("echo out of paper; exit 3", trainer());
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("the first run pass failed"), HasSubstr("out of paper")));
+}
+
+}  // namespace
+}  // namespace ttrace::testing
