@@ -50,7 +50,6 @@ function(ttrace_room_objects target files libraries)
   # Headers are included by their path from the top, as "trace/base/index_set.h".
   target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
   target_link_libraries(${target} PRIVATE ttrace_flags ${libraries})
-  target_compile_definitions(${target} PRIVATE TTRACE_VERSION="${PROJECT_VERSION}")
   ttrace_joined_sources(${target} 0)  # all of them
 endfunction()
 

@@ -3,6 +3,7 @@
 #include "analysis/findings/json_text.h"
 #include "analysis/findings/report.h"
 #include "analysis/findings/wording.h"
+#include "trace/base/version.h"
 #include "trace/sums/squared.h"
 
 #include <ttrace/error.h>
@@ -322,7 +323,7 @@ void write_calibration(std::ostream& out, const Calibration& calibration) {
   Json json = {
       {"format", kFormat},
       {"schema", kSchema},
-      {"ttrace", TTRACE_VERSION},
+      {"ttrace", own_version()},
       {"precision", calibration.precision},
       {"noise_passes", calibration.noise_passes},
       {"rate", calibration.rate},

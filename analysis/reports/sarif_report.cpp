@@ -2,6 +2,7 @@
 #include "analysis/reports/facts.h"
 #include "analysis/reports/finding_text.h"
 #include "analysis/reports/report_writers.h"
+#include "trace/base/version.h"
 #include "trace/file/code_lines.h"
 
 #include <ttrace/error.h>
@@ -178,7 +179,7 @@ void write_sarif(std::ostream& out, const Report& report) {
       {"tool",
        {{"driver",
          {{"name", "ttrace"},
-          {"version", TTRACE_VERSION},
+          {"version", own_version()},
           {"rules", list_json(kRules, rule_json)}}}}},
       {"originalUriBaseIds",
        {{kRoot, {{"description", {{"text", "the folder in which the program was started"}}}}}}},

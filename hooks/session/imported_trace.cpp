@@ -1,6 +1,7 @@
 #include "hooks/session/imported_trace.h"
 
 #include "trace/base/kind.h"
+#include "trace/base/version.h"
 #include "trace/file/manifest.h"
 
 #include <ttrace/error.h>

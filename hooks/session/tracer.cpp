@@ -9,6 +9,7 @@
 #include "hooks/session/numerics.h"
 #include "trace/base/dyadic_inputs.h"
 #include "trace/base/precision.h"
+#include "trace/base/version.h"
 #include "trace/file/attendance.h"
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_writer.h"

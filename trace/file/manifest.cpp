@@ -185,10 +185,6 @@ bool has_dyadic_inputs(const Manifest& manifest) {
   return found != manifest.data.end() && found->second == kDyadicInputs;
 }
 
-const char* own_version() {
-  return TTRACE_VERSION;
-}
-
 void write_manifest(const std::string& directory, const Manifest& manifest) {
   // nlohmann's ordered_json keeps the order in which a person wants to read the keys.
   nlohmann::ordered_json root;

@@ -41,9 +41,6 @@ struct Manifest {
   bool has_digest = false;
 };
 
-// Of this TTrace, for `versions`: "0.1.0".
-[[nodiscard]] const char* own_version();
-
 // Whether modules got made-up values instead of their own (TTRACE_INPUTS=dyadic).
 [[nodiscard]] bool has_dyadic_inputs(const Manifest& manifest);
 

@@ -3,6 +3,7 @@
 #include "analysis/cli/run/helper_program.h"
 #include "analysis/cli/run/interrupt.h"
 #include "analysis/cli/run/temporary_folder.h"
+#include "trace/base/version.h"
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
@@ -193,7 +194,7 @@ int run_doctor(const po::variables_map& values) {
     std::cout.flush();
     is_well = is_well && one.is_well;
   };
-  say({true, "program", fmt::format("ttrace {} at {}", TTRACE_VERSION, own_path())});
+  say({true, "program", fmt::format("ttrace {} at {}", own_version(), own_path())});
   for (const Diagnosed& one : ask_python(values["python"].as<std::string>(), folder.path())) {
     say(one);
   }

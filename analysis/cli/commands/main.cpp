@@ -5,6 +5,7 @@
 #include "analysis/cli/options/completion.h"
 #include "analysis/cli/options/manual.h"
 #include "analysis/cli/run/interrupt.h"
+#include "trace/base/version.h"
 
 #include <ttrace/error.h>
 
@@ -117,7 +118,7 @@ int run(const Arguments& arguments) {
     return help({arguments.begin() + 1, arguments.end()});
   }
   if (word == "--version") {
-    std::cout << "ttrace " << TTRACE_VERSION << '\n';
+    std::cout << "ttrace " << ttrace::own_version() << '\n';
     return 0;
   }
   const Manual manual = command_called(word);

@@ -1,5 +1,7 @@
 #include "analysis/cli/options/manual.h"
 
+#include "trace/base/version.h"
+
 #include <boost/program_options.hpp>
 
 #include <iomanip>
@@ -107,7 +109,7 @@ void print_help(std::ostream& out, const Manual& manual) {
 void print_man_page(std::ostream& out, std::span<const Manual> commands) {
   out << ".\\\" `ttrace help --man` prints this page; change the option tables in analysis/cli "
          "instead.\n.TH TTRACE 1 \"\" \"ttrace "
-      << TTRACE_VERSION
+      << own_version()
       << "\" \"User Commands\"\n.SH NAME\nttrace \\- find silent bugs of distributed training\n.SH "
          "SYNOPSIS\n\\fBttrace\\fR \\fICOMMAND\\fR [\\fIoptions\\fR]\n.SH DESCRIPTION\nCompares "
          "one training step of a parallel run with the same step of a trusted single\\-device run, "
