@@ -27,11 +27,12 @@ BUGS = ("output-not-summed", "gradient-not-averaged", "one-rank-skips-an-update"
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--simulate", type=int, metavar="N", help="ranks, all in this process; default: TTRACE_SIMULATE")
-    parser.add_argument("--tp", type=int, default=1)
-    parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--precision", default="f32", choices=sorted(TYPES))
-    parser.add_argument("--bug", default="", choices=BUGS)
+    add = parser.add_argument
+    add("--simulate", type=int, metavar="N", help="ranks, all in this process; default: TTRACE_SIMULATE")
+    add("--tp", type=int, default=1)
+    add("--layers", type=int, default=2)
+    add("--precision", default="f32", choices=sorted(TYPES))
+    add("--bug", default="", choices=BUGS)
     return parser.parse_args()
 
 
@@ -103,9 +104,9 @@ def average_gradients(model: nn.Module, bug: str) -> None:
 def skip_update(parameter: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
     """The last rank keeps its old part of the parameter."""
     part = list(parameter._local_tensor._local_tensors.values())[-1]
-    old = part.clone()
-    optimizer.step()
-    part.copy_(old)
+    kept: dict[str, torch.Tensor] = {}
+    optimizer.register_step_pre_hook(lambda *unused: kept.update(old=part.clone()))
+    optimizer.register_step_post_hook(lambda *unused: part.copy_(kept["old"]))
 
 
 def train(args: argparse.Namespace) -> None:
@@ -119,7 +120,10 @@ def train(args: argparse.Namespace) -> None:
         batch = distribute_tensor(batch, mesh, [Shard(0), Replicate()], src_data_rank=None)
     model.layers[0].wo.forgets_the_sum = args.bug == "output-not-summed"
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
-    options = {"batch_axes": ("dp",)} if dist.is_initialized() else {}
+    if args.bug == "one-rank-skips-an-update":
+        skip_update(model.layers[0].w2.weight, optimizer)
+    # The loss is a mean over the samples of all ranks, because it is that of a DTensor.
+    options = {"batch_axes": ("dp",), "loss": "sum"} if dist.is_initialized() else {}
     tracer = ttrace.attach(model, optimizer=optimizer, **options)  # ttrace
     with tracer.step(0) as step:  # ttrace
         logits = model(batch[:, :-1])
@@ -127,10 +131,7 @@ def train(args: argparse.Namespace) -> None:
         step.loss(losses)  # ttrace
         losses.mean().backward()
         average_gradients(model, args.bug)
-        if args.bug == "one-rank-skips-an-update":
-            skip_update(model.layers[0].w2.weight, optimizer)
-        else:
-            optimizer.step()
+        optimizer.step()
 
 
 def main() -> None:

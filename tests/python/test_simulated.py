@@ -37,18 +37,11 @@ def test_the_report_says_that_real_communication_was_not_seen(clean):
     assert len(sentences) == 1 and "one process simulated all 8 ranks" in sentences[0], sentences
 
 
-def test_a_sum_that_simulated_ranks_forget_is_located(check, clean):
-    found = check(ONE_DEVICE, EIGHT_RANKS + " --bug output-not-summed", *NOISE, steps="0:1")
-    assert found.code == 1, found.summary()
-    assert found.first == "s0/m0/output/layers.0.wo/0"
-    assert "missing reduction" in found.report["first_divergence"]["cause"] or "sum over tp" in found.summary()
-
-
-def test_a_gate_simulates_the_ranks_of_a_layout(tmp_path):
+def test_a_gate_simulates_a_layout_and_locates_the_sum_that_its_ranks_forget(tmp_path):
     (tmp_path / "gate.yaml").write_text(
         "store: store\n"
         f"references: {{one: {{command: {ONE_DEVICE}, made_from: [{SCRIPT}], check: {{noise: 2}}}}}}\n"
-        f"layouts: {{tp2: {{command: {python(f'{SCRIPT} --layers 1 --tp 2')} --bug one-rank-skips-an-update, "
+        f"layouts: {{tp2: {{command: {python(f'{SCRIPT} --layers 1 --tp 2')} --bug output-not-summed, "
         "world: simulated, ranks: 4}}\n"
     )
     run = subprocess.run(
@@ -57,15 +50,20 @@ def test_a_gate_simulates_the_ranks_of_a_layout(tmp_path):
     )  # fmt: skip
     assert run.returncode == 1, run.stdout + run.stderr
     layout = json.loads((tmp_path / "out" / "summary.json").read_text())["layouts"][0]
-    assert layout["first_divergence"] == "s0/param_next/layers.0.w2.weight/0"
+    assert layout["first_divergence"] == "s0/m0/output/layers.0.wo/0"
+    assert "the sum over tp is missing" in layout["cause"], layout
+    assert "simulate.py:" in layout["source"]
 
 
-@pytest.mark.parametrize("keys", ["world: simulated", "ranks: 4", "world: processes, ranks: 4", "world: simulated, ranks: 1"])
+@pytest.mark.parametrize(
+    "keys", ["world: simulated", "ranks: 4", "world: processes, ranks: 4", "world: simulated, ranks: 1"]
+)
 def test_a_gate_refuses_a_simulated_layout_without_its_number_of_ranks(tmp_path, keys):
     (tmp_path / "gate.yaml").write_text(f"store: s\nreferences: {{one: x}}\nlayouts: {{big: {{command: y, {keys}}}}}\n")
     run = subprocess.run(
-        [PROGRAM, "gate", "gate.yaml", "-o", "out"], cwd=tmp_path, capture_output=True, text=True, timeout=HANG, check=False
-    )
+        [PROGRAM, "gate", "gate.yaml", "-o", "out"], cwd=tmp_path, capture_output=True, text=True, timeout=HANG,
+        check=False,
+    )  # fmt: skip
     assert run.returncode == 2
     assert "gate.yaml:3" in run.stderr and "`ranks: 64`" in run.stderr, run.stderr
 
@@ -85,8 +83,9 @@ def test_what_cannot_be_simulated_is_refused_in_one_sentence(tmp_path, program, 
         **({"TTRACE_SIMULATE": "4"} if program == "asked" else {}),
     }  # fmt: skip
     run = subprocess.run(
-        python(f"{script} {program}"), shell=True, capture_output=True, text=True, timeout=HANG, check=False, env=environment
-    )
+        python(f"{script} {program}"), shell=True, capture_output=True, text=True, timeout=HANG, check=False,
+        env=environment,
+    )  # fmt: skip
     assert run.returncode != 0
     assert reason in run.stderr, run.stderr[-2000:]
 

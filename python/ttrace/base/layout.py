@@ -19,6 +19,10 @@ class Axis:
     follows: str = ""
     others: tuple[int, ...] = ()
 
+    def coordinate_of(self, place: int) -> int:
+        """Of the rank that comes so many places after this one."""
+        return self.others[place - 1] if place > 0 and self.others else self.coordinate
+
 
 @dataclass
 class Layout:
@@ -45,10 +49,7 @@ class Layout:
 
     def axes_of(self, rank: int) -> list[tuple[str, int, int, str]]:
         """As the library takes them: of this rank, or of another one that this process simulates."""
-        return [
-            (axis.name, axis.size, (axis.coordinate, *axis.others)[rank - self.rank if axis.others else 0], axis.follows)
-            for axis in self.axes
-        ]
+        return [(axis.name, axis.size, axis.coordinate_of(rank - self.rank), axis.follows) for axis in self.axes]
 
     def size(self, name: str) -> int:
         """How many ranks the axis has; 1 if the run has no such axis."""

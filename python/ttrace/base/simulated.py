@@ -1,8 +1,8 @@
-"""Ranks that one process simulates: under torch's LocalTensorMode a tensor is a LocalTensor, which holds a plain one for
-every rank.
+"""Ranks that one process simulates: under torch's LocalTensorMode a tensor is a LocalTensor, which holds a plain
+one for every rank.
 
-Hooks, programs and the library see the part of rank 0, which stands for the parts of all: the library finds the others
-by it, and writes a file for every rank.
+Hooks, programs and the library see the part of rank 0, which stands for the parts of all: the library finds the
+others by it, and writes a file for every rank.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ import torch
 RANKS = "TTRACE_SIMULATE"  # the variable that says how many
 
 _NOT_SEEN = (
-    "one process simulated all {ranks} ranks: what real communication does (the order in which it adds, its races, its "
-    "hangs) was not seen"
+    "one process simulated all {ranks} ranks: what real communication does (the order in which it adds, its races, "
+    "its hangs) was not seen"
 )
 _FAKE = (
     "the process group of these {ranks} ranks is fake: its collectives compute nothing; run the program within "
     "ttrace.simulated({ranks}), which simulates them"
 )
 _PART = (
-    "this process simulates {simulated} of {ranks} ranks; enter ttrace.simulated({ranks}) before the model is built, and "
-    "initialise no other process group"
+    "this process simulates {simulated} of {ranks} ranks; enter ttrace.simulated({ranks}) before the model is built, "
+    "and initialise no other process group"
 )
 _ASKED = (
-    "TTRACE_SIMULATE asks for {asked} simulated ranks, but this program runs on {ranks}; run it within ttrace.simulated()"
+    "TTRACE_SIMULATE asks for {asked} simulated ranks, but this program runs on {ranks}; run it within "
+    "ttrace.simulated()"
 )
 _FSDP = (
-    "torch's LocalTensor cannot simulate fully_shard: every rank would hold the first rank's shard; place parameters with "
-    "distribute_tensor or parallelize_module, or start a process for every rank"
+    "torch's LocalTensor cannot simulate fully_shard: every rank would hold the first rank's shard; place parameters "
+    "with distribute_tensor or parallelize_module, or start a process for every rank"
 )
 
 
@@ -58,7 +59,9 @@ def simulated(ranks: int | None = None) -> Iterator[None]:
         return
     distributed = torch.distributed
     if distributed.is_initialized():
-        raise RuntimeError("ttrace.simulated() was entered after init_process_group; enter it first, and leave that call out")
+        raise RuntimeError(
+            "ttrace.simulated() was entered after init_process_group; enter it first, and leave that call out"
+        )
     try:
         from torch.distributed._local_tensor import LocalTensorMode
         from torch.testing._internal.distributed.fake_pg import FakeStore
