@@ -161,25 +161,49 @@ class Reader {
         layout.command = text(value);
       } else {
         document_.for_each(value,
-                           {"command", "reference", "check"},
+                           {"command", "reference", "check", "world", "ranks"},
                            [&](const std::string& key, const YAML::Node& entry) {
                              if (key == "check") {
                                for (auto& [option, values] : options(entry)) {
                                  layout.options[option] = values;
                                }
-                             } else {
+                             } else if (key == "command" || key == "reference") {
                                (key == "command" ? layout.command : layout.reference) = text(entry);
                              }
                            });
         document_.require(
             !layout.command.empty(), value, fmt::format("the layout {} has no `command`", name));
+        simulate(layout, value);
       }
-      layout.options.emplace("zoom", std::vector<std::string>());
+      if (!layout.is_simulated) {
+        layout.options.emplace("zoom", std::vector<std::string>());
+      }
       without_refused(layout.options);
       find_reference(layout, value);
       file_.layouts.push_back(std::move(layout));
     });
     document_.require(!file_.layouts.empty(), map, "`layouts` is empty; name at least one layout");
+  }
+
+  // One process simulates the ranks of a layout that says `world: simulated`. A zoom cannot follow
+  // it.
+  void simulate(GateLayout& layout, const YAML::Node& node) const {
+    const YAML::Node world = node["world"];
+    const YAML::Node ranks = node["ranks"];
+    if (!world.IsDefined() && !ranks.IsDefined()) {
+      return;
+    }
+    const bool is_simulated = world.IsDefined() && text(world) == "simulated";
+    const auto count =
+        ranks.IsDefined() ? parse_number<unsigned>(text(ranks)) : std::optional<unsigned>();
+    document_.require(
+        is_simulated && count && *count > 1,
+        node,
+        fmt::format("the layout {} must say both `world: simulated` and how many ranks "
+                    "one process simulates, such as `ranks: 64`, or neither",
+                    layout.name));
+    layout.is_simulated = true;
+    layout.command = fmt::format("env TTRACE_SIMULATE={} {}", *count, layout.command);
   }
 
   // An option that is false is not given.

@@ -11,6 +11,7 @@
 //   layouts:
 //     tp2-dp2: torchrun --nproc-per-node 4 train.py --tp 2 --config small.yaml
 //     pp2: {command: torchrun ..., reference: small, check: {rename: map.yaml}}
+//     tp8-dp8: {command: python train.py --tp 8, world: simulated, ranks: 64}
 //   allow:
 //     - {failed: "main_grad/.*router", layouts: [tp2-dp2], reason: "issue 7", expires: 2027-03-01}
 //
@@ -41,6 +42,8 @@ struct GateLayout {
   std::string command = {};
   std::string reference = {};
   GateOptions options = {};
+  bool is_simulated =
+      false;  // one process simulates all ranks, whose number it finds in TTRACE_SIMULATE
 };
 
 struct GatePermission {

@@ -19,8 +19,10 @@ std::pair<std::int64_t, std::int64_t> byte_range(const at::Tensor& tensor) {
 }
 
 // The stand-ins by which a compiler traces a program have storages, but their sizes may be symbols.
+// Wrappers of other tensors may have sizes that only their own Python code knows.
 bool has_memory(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.has_storage() && tensor.layout() == at::kStrided &&
+  return tensor.defined() && !is_wrapper(tensor) && tensor.has_storage() &&
+         tensor.layout() == at::kStrided &&
          !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides() && tensor.numel() > 0;
 }
 

@@ -63,6 +63,8 @@ struct Snapshot {
   ElementType type = ElementType::kF32;
   std::vector<std::int64_t> shape;
   SnapshotBytes bytes;  // row-major and contiguous; none where the shape is all that is needed
+  // What the other ranks hold in place of it, if one process simulates several.
+  std::vector<Snapshot> others = {};
 
   Snapshot(ElementType element_type, std::vector<std::int64_t> sizes, SnapshotBytes values = {})
       : type(element_type), shape(std::move(sizes)), bytes(std::move(values)) {}

@@ -66,6 +66,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
     std::unique_ptr<const GivenValues> given_values = {};  // null: the program's own
     std::vector<at::Tensor> buffers = {};                  // of modules
     bool moves_codes = false;                              // see capture_quantised.cpp
+    std::vector<Layout> simulated = {};  // of the other ranks that this process simulates
   };
   Capture(Parts parts, std::shared_ptr<Failure> failure);
 
@@ -86,7 +87,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void release_parameters();
 
   // What this rank began with where that was replaced. It is recorded in the next step.
-  void keep_start(std::map<std::string, TensorCopy> own) { own_start_ = std::move(own); }
+  void keep_start(std::map<std::string, Snapshot> own) { own_start_ = std::move(own); }
 
   // `gathered_later`: see StepOptions.
   void begin_step(std::int64_t step,
@@ -253,8 +254,9 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // The bytes that take the place of a draw; nothing if the program keeps it.
   [[nodiscard]] std::optional<std::vector<std::byte>> followed_draw(
       const TensorId& id, const at::Tensor& draw, const Recorder::Options& options) const;
-  // Where a draw of this shape lies, as far as the activations before it tell.
-  [[nodiscard]] Recorder::Placed place_draw(const std::vector<std::int64_t>& shape) const;
+  // Where a draw of this shape lies on a rank, as far as the activations before it tell.
+  [[nodiscard]] Recorder::Placed place_draw(const std::vector<std::int64_t>& shape,
+                                            std::size_t rank) const;
   void drew_data(const RandomOperator& random,
                  std::string_view name,
                  const std::vector<c10::IValue>& outputs);
@@ -337,6 +339,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   LeafOutputs leaves_;
   LatestShapes latest_;
   std::uint64_t draws_ = 0;                    // of this step, wherever they were made
+  TensorId draw_;                              // the latest one of a module
   std::optional<GeneratorStates> generators_;  // when the step began
   Microbatches microbatches_;
   OperatorTrail trail_;  // in zoom passes
@@ -349,7 +352,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::map<std::string, std::int64_t> collectives_;  // begun in this step, by group
   std::map<std::string, int> summed_gradients_;  // ranks, by parameter: Scope::summed_gradient()
   std::set<std::string> being_gathered_;         // parameters that are not recorded yet
-  std::map<std::string, TensorCopy> own_start_;  // by parameter; until it is recorded
+  std::map<std::string, Snapshot> own_start_;    // by parameter; until it is recorded
 };
 
 // Whether this thread runs autograd's backward.

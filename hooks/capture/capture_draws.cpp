@@ -55,19 +55,21 @@ at::Tensor Capture::scope_draw(const std::string& path, int slot, const at::Tens
   return result;
 }
 
-Recorder::Placed Capture::place_draw(const std::vector<std::int64_t>& shape) const {
+Recorder::Placed Capture::place_draw(const std::vector<std::int64_t>& shape,
+                                     std::size_t rank) const {
   const MicrobatchPtr microbatch = current_microbatch();
   const std::vector<const LatestShape*> latest = latest_.of(microbatch);
   for (const LatestShape* const activation : latest) {
     if (activation->shape == shape && !activation->has_rows) {
-      if (auto found = recorder_.place_like(activation->id, shape, shape, microbatch.get())) {
+      if (auto found = recorder_.place_like(activation->id, shape, shape, microbatch.get(), rank)) {
         return *std::move(found);
       }
     }
   }
   for (const LatestShape* const activation : latest) {
     if (!activation->has_rows && recorder_.cuts_only_samples()) {
-      auto found = recorder_.place_like(activation->id, activation->shape, shape, microbatch.get());
+      auto found =
+          recorder_.place_like(activation->id, activation->shape, shape, microbatch.get(), rank);
       if (found) {
         return *std::move(found);
       }
@@ -94,21 +96,31 @@ void Capture::drew(const RandomOperator& random,
       return;
     }
     const MicrobatchPtr microbatch = current_microbatch();
-    const int slot = scope->draws++;
+    // Of ranks that this process simulates, one after another draws.
+    const auto ranks = static_cast<int>(recorder_.ranks());
+    const int rank = scope->draws % ranks;
+    const int slot = scope->draws++ / ranks;
     // Backward itself runs with gradients off; with gradients on, a forward runs again.
     const bool is_of_backward = in_backward() && !at::GradMode::is_enabled();
     const ForwardRun run = is_of_backward ? ForwardRun() : forward_run();
-    const TensorId id = recorder_.next_id({Kind::kDraw, scope->path, slot, run}, microbatch.get());
+    if (rank == 0) {
+      draw_ = recorder_.next_id({Kind::kDraw, scope->path, slot, run}, microbatch.get());
+    }
+    const TensorId id = draw_;
     const at::Tensor draw = random.draw_among(outputs);
     if (!draw.defined() || !unreadable(draw).empty()) {
-      if (!draw.defined() || unreadable(draw) != kInGraph) {
+      if (rank == 0 && (!draw.defined() || unreadable(draw) != kInGraph)) {
         draw_unseen(id, name);
       }
       return;
     }
-    const Recorder::Placed placed = place_draw(shape_of(draw));
-    follow_and_record(
-        id, random, draw, outputs, {.microbatch = microbatch.get(), .placed = &placed});
+    const auto number = static_cast<std::size_t>(rank);
+    const Recorder::Placed placed = place_draw(shape_of(draw), number);
+    follow_and_record(id,
+                      random,
+                      draw,
+                      outputs,
+                      {.microbatch = microbatch.get(), .placed = &placed, .rank = number});
   });
 }
 
@@ -118,6 +130,13 @@ void Capture::drew_data(const RandomOperator& random,
                         const std::vector<c10::IValue>& outputs) {
   const at::Tensor draw = random.draw_among(outputs);
   if (!draw.defined() || !unreadable(draw).empty() || draw.dim() == 0) {
+    return;
+  }
+  if (recorder_.ranks() > 1) {
+    recorder_.not_seen({NotSeenKind::kRandom,
+                        std::string(name) +
+                            " drew data for simulated ranks within the step, outside of modules: "
+                            "the reference does not follow it"});
     return;
   }
   const std::string path = "step." + std::string(name.substr(name.rfind(':') + 1));

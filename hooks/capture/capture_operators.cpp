@@ -56,7 +56,8 @@ void Capture::operator_finished(std::string_view name,
 
 bool Capture::offer_output(const OperatorInputs& inputs, const at::Tensor& output) {
   const OpenScope* scope = innermost_scope();
-  if (inputs.parameters.empty() || (scope != nullptr && scope->leaf) ||
+  // What an operator of one simulated rank returns says nothing of the others.
+  if (recorder_.ranks() > 1 || inputs.parameters.empty() || (scope != nullptr && scope->leaf) ||
       !output.is_floating_point() || parameters_.is_parameter_memory(output)) {
     return false;
   }

@@ -7,6 +7,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -106,13 +107,24 @@ std::optional<OpenSum> Capture::open_sum(const DispatchedSum& sum) const {
 }
 
 void Capture::communication_begins(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
-  contain([&] {
-    for (const DispatchedSum& sum : dispatched_sums(name, inputs)) {
+  const auto begin = [this](const std::vector<DispatchedSum>& sums) {
+    for (const DispatchedSum& sum : sums) {
       if (auto open = open_sum(sum)) {
         sums_.begin(*std::move(open));
       }
     }
-  });
+  };
+  if (recorder_.ranks() == 1) {
+    contain([&] { begin(dispatched_sums(name, inputs, false)); });
+    return;
+  }
+  std::vector<DispatchedSum> sums;  // found by Python code, which contain() keeps from running
+  try {
+    sums = dispatched_sums(name, inputs, true);
+  } catch (...) {
+    failure_->keep(std::current_exception());
+  }
+  contain([&] { begin(sums); });
 }
 
 void Capture::announce_sum(const CollectiveCall& call, const at::Tensor& input) {

@@ -1,11 +1,14 @@
 #include "hooks/capture/dispatched_sums.h"
 
+#include "hooks/base/simulated_parts.h"
+
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace ttrace {
@@ -26,6 +29,9 @@ constexpr std::array<Signature, 5> kReductions{{
     {"c10d::reduce_scatter_", 1, 0, 2},
     {"c10d::reduce_scatter_tensor_coalesced_", 1, 0, 2},
 }};
+
+// Simulated ranks compute it without one of these operators.
+constexpr std::string_view kSimulatedScatter = "_c10d_functional::reduce_scatter_tensor";
 
 // Lists within lists flattened: one entry for every element of the outermost one.
 std::vector<std::vector<at::Tensor>> tensors_of(const c10::IValue& value) {
@@ -59,10 +65,49 @@ std::optional<double> weight_of(const c10d::ReduceOp& reduction, int ranks) {
   }
 }
 
+// The sum that `sum` says, or, of tensors that wrap the parts of all simulated ranks, that of each.
+void add_sums(const DispatchedSum& sum,
+              const at::Tensor& output,
+              bool simulated,
+              std::vector<DispatchedSum>& result) {
+  if (!simulated) {
+    result.push_back({sum.parts, output.numel(), sum.ranks, sum.weight});
+    return;
+  }
+  const std::size_t first = result.size();
+  for (const at::Tensor& own : unwrapped_parts(output)) {
+    result.push_back({{}, own.numel(), sum.ranks, sum.weight});
+  }
+  for (const at::Tensor& part : sum.parts) {
+    const std::vector<at::Tensor> parts = unwrapped_parts(part);
+    for (std::size_t rank = 0; rank < std::min(parts.size(), result.size() - first); ++rank) {
+      result[first + rank].parts.push_back(parts[rank]);
+    }
+  }
+}
+
+// (input, reduction, size of the group, group) of `kSimulatedScatter`.
+std::vector<DispatchedSum> scattered_sums(c10::ArrayRef<const c10::IValue> inputs) {
+  const std::string reduction = inputs[1].toStringRef();
+  const auto ranks = static_cast<int>(inputs[2].toInt());
+  std::vector<DispatchedSum> result;
+  if (ranks == 1 || (reduction != "sum" && reduction != "avg")) {
+    return result;
+  }
+  for (const at::Tensor& part : unwrapped_parts(inputs[0].toTensor())) {
+    result.push_back({{part}, part.numel() / ranks, ranks, reduction == "avg" ? 1.0 / ranks : 1.0});
+  }
+  return result;
+}
+
 }  // namespace
 
 std::vector<DispatchedSum> dispatched_sums(std::string_view name,
-                                           c10::ArrayRef<const c10::IValue> inputs) {
+                                           c10::ArrayRef<const c10::IValue> inputs,
+                                           bool simulated) {
+  if (name == kSimulatedScatter) {
+    return simulated ? scattered_sums(inputs) : std::vector<DispatchedSum>();
+  }
   const auto found = std::find_if(kReductions.begin(), kReductions.end(), [&](const auto& known) {
     return known.name == name;
   });
@@ -82,7 +127,7 @@ std::vector<DispatchedSum> dispatched_sums(std::string_view name,
     if (addends[i].empty() || sums[i].empty()) {
       continue;
     }
-    result.push_back({std::move(addends[i]), sums[i].front().numel(), ranks, *weight});
+    add_sums({std::move(addends[i]), 0, ranks, *weight}, sums[i].front(), simulated, result);
   }
   return result;
 }

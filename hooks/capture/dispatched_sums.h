@@ -22,8 +22,10 @@ struct DispatchedSum {
 
 // The tensors that the operator `name` is about to add up, including all that coalesced operators
 // add up. Empty for any other operator or reduction, for a group of one rank, and for reductions to
-// one rank.
+// one rank. `simulated`: this process simulates ranks, so that tensors wrap the parts of all of
+// them; then each rank has a sum, and finding them runs Python code.
 [[nodiscard]] std::vector<DispatchedSum> dispatched_sums(std::string_view name,
-                                                         c10::ArrayRef<const c10::IValue> inputs);
+                                                         c10::ArrayRef<const c10::IValue> inputs,
+                                                         bool simulated);
 
 }  // namespace ttrace

@@ -127,7 +127,8 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   context->is_operator = is_dispatched(function, name);
   context->outermost =
       context->is_operator && (context->parent == nullptr || !context->parent->is_operator);
-  if (context->is_operator && name.starts_with("c10d::")) {
+  if (context->is_operator &&
+      (name.starts_with("c10d::") || name.starts_with("_c10d_functional::"))) {
     capture->communication_begins(name, function.inputs());
   }
   context->narrows = is_narrowing_copy(name, function.inputs());

@@ -1,5 +1,6 @@
 #include "hooks/capture/record_tensor.h"
 
+#include "hooks/base/simulated_parts.h"
 #include "hooks/base/take_snapshot.h"
 #include "hooks/base/tensor_access.h"
 #include "hooks/device/held_tensor.h"
@@ -43,8 +44,18 @@ bool lacks_noise(const Origins& origins, Kind kind, const at::Tensor& tensor) {
 }  // namespace
 
 Snapshot values_of(const at::Tensor& tensor, const Recorder& recorder) {
-  return recorder.only_counts() ? Snapshot(element_type_of(tensor).value(), shape_of(tensor))
-                                : snapshot(tensor);
+  const auto own = [&recorder](const at::Tensor& part) {
+    return recorder.only_counts() ? Snapshot(element_type_of(part).value(), shape_of(part))
+                                  : snapshot(part);
+  };
+  Snapshot values = own(tensor);
+  if (recorder.ranks() > 1) {
+    const std::vector<at::Tensor> others = other_parts(tensor);
+    for (std::size_t i = 0; i + 1 < recorder.ranks(); ++i) {
+      values.others.push_back(own(others.empty() ? tensor : others[i]));
+    }
+  }
+  return values;
 }
 
 void record_tensor(Recorder& recorder,
@@ -67,7 +78,11 @@ void record_tensor(Recorder& recorder,
         id, element_type_of(tensor).value(), shape_of(tensor), hold_on_device(tensor), options);
     return;
   }
-  recorder.record(id, values_of(tensor, recorder), options);
+  Snapshot values = values_of(tensor, recorder);
+  if (options.placed != nullptr) {
+    values.others.clear();  // a draw of one rank
+  }
+  recorder.record(id, std::move(values), options);
 }
 
 at::Tensor replaced_tensor(const at::Tensor& tensor,

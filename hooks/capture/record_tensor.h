@@ -15,8 +15,8 @@
 
 namespace ttrace {
 
-// The values of a tensor that the recorder wants, or its type and shape where those are enough.
-// Requires: unreadable(tensor) is empty.
+// The values of a tensor that the recorder wants, or its type and shape where those are enough;
+// with those of the other ranks that the process simulates. Requires: unreadable(tensor) is empty.
 [[nodiscard]] Snapshot values_of(const at::Tensor& tensor, const Recorder& recorder);
 
 // Records the values that the tensor has now; they stay on its device where the pass compares them

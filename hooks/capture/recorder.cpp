@@ -35,8 +35,14 @@ void set_turn(Record& record, const Turn& turn) {
 
 }  // namespace
 
-Recorder::Recorder(const Environment& environment, Layout layout, Annotations annotations)
-    : environment_(environment), layout_(std::move(layout)), annotations_(std::move(annotations)) {}
+Recorder::Recorder(const Environment& environment,
+                   Layout layout,
+                   Annotations annotations,
+                   std::vector<Layout> simulated)
+    : environment_(environment),
+      layout_(std::move(layout)),
+      simulated_(std::move(simulated)),
+      annotations_(std::move(annotations)) {}
 
 void Recorder::begin_step(std::int64_t step, const StepClock& clock, WriterThread* writer) {
   step_ = step;
@@ -133,8 +139,18 @@ std::optional<Record> Recorder::begin_record(const TensorId& id,
 }
 
 void Recorder::record(const TensorId& id, Snapshot values, const Options& options) {
-  if (auto record = begin_record(id, values.type, std::move(values.shape), options)) {
-    writer_->append(*std::move(record), std::move(values.bytes));
+  auto record = begin_record(id, values.type, std::move(values.shape), options);
+  if (!record) {
+    return;
+  }
+  Options same = options;  // of the other ranks: all have the same place in the step
+  same.turn = {record->order, record->time};
+  writer_->append(*std::move(record), std::move(values.bytes), options.rank);
+  for (Snapshot& other : values.others) {
+    ++same.rank;
+    if (auto of_rank = begin_record(id, other.type, std::move(other.shape), same)) {
+      writer_->append(*std::move(of_rank), std::move(other.bytes), same.rank);
+    }
   }
 }
 
@@ -265,8 +281,9 @@ std::optional<SampleDim> Recorder::samples_of(const TensorId& id,
 std::optional<Recorder::Placed> Recorder::place_like(const TensorId& id,
                                                      const std::vector<std::int64_t>& like,
                                                      const std::vector<std::int64_t>& shape,
-                                                     const MicrobatchState* microbatch) const {
-  const Options options{microbatch};
+                                                     const MicrobatchState* microbatch,
+                                                     std::size_t rank) const {
+  const Options options{.microbatch = microbatch, .rank = rank};
   std::optional<Placement> placement = place(id, like, options);
   if (!placement || placement->partial_count > 1 || placement->dims.size() != like.size()) {
     return std::nullopt;
@@ -325,7 +342,7 @@ Placement Recorder::placement_of(const TensorId& id,
                                        placed_as(id, options),
                                        id.slot,
                                        options.flat == nullptr ? shape : options.flat->shape,
-                                       layout_);
+                                       layout_of(options.rank));
   } catch (const Error& error) {
     TTRACE_THROW(UsageError, to_string(id), " does not fit its annotation: ", error.message());
   }

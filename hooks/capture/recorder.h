@@ -58,7 +58,14 @@ struct FlatShard {
 
 class Recorder {
  public:
-  Recorder(const Environment& environment, Layout layout, Annotations annotations);
+  // `simulated`: the layouts of the other ranks that this process simulates.
+  Recorder(const Environment& environment,
+           Layout layout,
+           Annotations annotations,
+           std::vector<Layout> simulated = {});
+
+  // How many ranks this process records: those that it simulates, or its own.
+  [[nodiscard]] std::size_t ranks() const { return 1 + simulated_.size(); }
 
   void begin_step(std::int64_t step, const StepClock& clock, WriterThread* writer);
   // Warns of what was left out; the writer is not used any more.
@@ -103,6 +110,7 @@ class Recorder {
     const Placed* placed = nullptr;  // where it lies; annotations say nothing of it
     bool lacks_noise = false;        // see Record
     bool needs_no_gradient = false;  // see Record
+    std::size_t rank = 0;            // of those that this process simulates
   };
   // Whether a record needs no values (TTRACE_COUNT): snapshots then hold type and shape alone.
   [[nodiscard]] bool only_counts() const { return environment_.count_only; }
@@ -145,7 +153,8 @@ class Recorder {
   [[nodiscard]] std::optional<Placed> place_like(const TensorId& id,
                                                  const std::vector<std::int64_t>& like,
                                                  const std::vector<std::int64_t>& shape,
-                                                 const MicrobatchState* microbatch) const;
+                                                 const MicrobatchState* microbatch,
+                                                 std::size_t rank = 0) const;
   // Where a tensor lies of which each rank has one of its own for its samples: along the first
   // dimension, in the order of the ranks. Requires: a dimension.
   [[nodiscard]] Placed place_by_rank(const std::vector<std::int64_t>& shape) const;
@@ -200,7 +209,12 @@ class Recorder {
                                 Placement& placement) const;
 
   const Environment environment_;
+  [[nodiscard]] const Layout& layout_of(std::size_t rank) const {
+    return rank == 0 ? layout_ : simulated_[rank - 1];
+  }
+
   const Layout layout_;
+  const std::vector<Layout> simulated_;  // of the ranks after this one
   Annotations annotations_;
   const Origins* origins_ = nullptr;
   WriterThread* writer_ = nullptr;  // null outside traced steps

@@ -1,5 +1,6 @@
 #include "hooks/session/consistent_start.h"
 
+#include "hooks/base/simulated_parts.h"
 #include "hooks/base/tensor_access.h"
 #include "hooks/replace/overlay.h"
 #include "trace/base/edit_distance.h"
@@ -110,17 +111,23 @@ bool has_copies(const Placement& placement, const TensorCopy& part, const Layout
   return element_count(part.shape) * layout.world_size > element_count(placement.logical_shape());
 }
 
-// Returns the parameter as it was, if its bits changed.
-std::optional<ReplacedStart> load_one(const Parameter& parameter,
-                                      const MergeResult& reference,
-                                      const Layout& layout,
-                                      const Annotations& annotations) {
+// What a rank began with.
+struct Began {
+  TensorCopy own;
+  bool is_replaced = false;  // its bits changed
+  bool has_copies = false;   // another rank may hold the same part
+};
+
+Began load_one(const Parameter& parameter,
+               const MergeResult& reference,
+               const Layout& layout,
+               const Annotations& annotations) {
   wait_for_device_of(parameter.tensor);
   TensorCopy current = copy_tensor(parameter.tensor);
   const Placement placement =
       annotations.placement(Kind::kParam, parameter.path, 0, current.shape, layout);
   if (is_part_of_unknown_place(parameter, placement, reference, annotations)) {
-    return std::nullopt;
+    return {std::move(current)};
   }
   TTRACE_CHECK(placement.logical_shape() == reference.shape,
                UsageError,
@@ -134,15 +141,37 @@ std::optional<ReplacedStart> load_one(const Parameter& parameter,
                shape_text(reference.shape),
                " in the trace to start from; use the same model, or correct its annotation");
   const std::vector<std::byte> bytes = overlay(current, placement, reference);
+  const bool may_be_held_twice = layout.world_size > 1 && has_copies(placement, current, layout);
   if (bytes == current.bytes) {
-    return std::nullopt;
+    return {std::move(current), false, may_be_held_twice};
   }
   overwrite_tensor(parameter.tensor, bytes);
-  ReplacedStart replaced{parameter.path, std::nullopt};
-  if (has_copies(placement, current, layout) && layout.world_size > 1) {
-    replaced.own = std::move(current);
+  return {std::move(current), true, may_be_held_twice};
+}
+
+// The same for each of these ranks. Returns nothing where no bits changed.
+std::optional<ReplacedStart> load_ranks(const Parameter& parameter,
+                                        const MergeResult& reference,
+                                        std::span<const Layout> ranks,
+                                        const Annotations& annotations) {
+  std::vector<at::Tensor> parts = {parameter.tensor};
+  for (at::Tensor& other : other_parts(parameter.tensor)) {
+    parts.push_back(std::move(other));
   }
-  return replaced;
+  ReplacedStart replaced{parameter.path, {}};
+  bool is_replaced = false;
+  bool has_copies = false;
+  for (std::size_t i = 0; i < std::min(parts.size(), ranks.size()); ++i) {
+    Began began =
+        load_one({parameter.path, parameter.module, parts[i]}, reference, ranks[i], annotations);
+    is_replaced = is_replaced || began.is_replaced;
+    has_copies = has_copies || began.has_copies;
+    replaced.own.push_back(std::move(began.own));
+  }
+  if (!has_copies) {
+    replaced.own.clear();
+  }
+  return is_replaced ? std::optional(std::move(replaced)) : std::nullopt;
 }
 
 }  // namespace
@@ -170,12 +199,12 @@ void store_start(const std::string& directory,
 
 std::vector<ReplacedStart> load_start(const std::string& reference,
                                       const std::vector<Parameter>& parameters,
-                                      const Layout& layout,
+                                      std::span<const Layout> ranks,
                                       const Annotations& annotations) {
   const StartParameters start(reference);
   std::vector<ReplacedStart> replaced;
   for (const Parameter& parameter : parameters) {
-    if (auto one = load_one(parameter, start.get(parameter.path), layout, annotations)) {
+    if (auto one = load_ranks(parameter, start.get(parameter.path), ranks, annotations)) {
       replaced.push_back(*std::move(one));
     }
   }

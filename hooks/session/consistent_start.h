@@ -9,7 +9,7 @@
 #include <ttrace/annotations.h>
 #include <ttrace/layout.h>
 
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,16 +24,18 @@ void store_start(const std::string& directory,
 // A parameter whose bits differed from the reference's.
 struct ReplacedStart {
   std::string path;
-  // What the rank itself began with; nothing where no other rank holds the same part.
-  std::optional<TensorCopy> own;
+  // What this rank, and those that the process simulates, began with; none where no other rank
+  // holds the same part.
+  std::vector<TensorCopy> own;
 };
 
-// Overwrites the parameters by this rank's shards of the reference's, padding untouched. Throws
+// Overwrites the parameters by this rank's shards of the reference's, padding untouched, and those
+// of the ranks that the process simulates, whose layouts follow this rank's. Throws
 // UsageError for a parameter that the reference does not have (with the nearest name) and for
 // shapes that clash.
 [[nodiscard]] std::vector<ReplacedStart> load_start(const std::string& reference,
                                                     const std::vector<Parameter>& parameters,
-                                                    const Layout& layout,
+                                                    std::span<const Layout> ranks,
                                                     const Annotations& annotations);
 
 }  // namespace ttrace

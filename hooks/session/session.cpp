@@ -41,6 +41,12 @@ void Session::describe(RunDescription description) {
   }
 }
 
+void Session::simulate(std::vector<Layout> others) {
+  if (active()) {
+    tracer_->simulate(std::move(others));
+  }
+}
+
 void Session::attach(std::vector<NamedTensor> parameters,
                      std::vector<std::pair<std::string, const torch::nn::Module*>> modules,
                      const Layout& layout,

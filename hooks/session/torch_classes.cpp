@@ -77,6 +77,16 @@ using RoleTuple = std::tuple<std::string, std::string>;
 // (path, field, slot, dims) of a placement that the program has derived: see Annotations::derive().
 using DerivedTuple = std::tuple<std::string, std::string, std::int64_t, std::string>;
 
+Layout layout_of(std::int64_t rank, std::int64_t world_size, const std::vector<AxisTuple>& axes) {
+  Layout layout;
+  layout.rank = static_cast<int>(rank);
+  layout.world_size = static_cast<int>(world_size);
+  for (const auto& [name, size, coordinate, follows] : axes) {
+    layout.add(name, static_cast<int>(size), static_cast<int>(coordinate), follows);
+  }
+  return layout;
+}
+
 struct MicrobatchObject : torch::CustomClassHolder {
   explicit MicrobatchObject(Microbatch&& begun) : microbatch(std::move(begun)) {}
 
@@ -189,12 +199,16 @@ struct SessionObject : torch::CustomClassHolder {
   }
   // Must be called before attach().
   void set_layout(std::int64_t rank, std::int64_t world_size, const std::vector<AxisTuple>& axes) {
-    layout = {};
-    layout.rank = static_cast<int>(rank);
-    layout.world_size = static_cast<int>(world_size);
-    for (const auto& [name, size, coordinate, follows] : axes) {
-      layout.add(name, static_cast<int>(size), static_cast<int>(coordinate), follows);
+    layout = layout_of(rank, world_size, axes);
+  }
+  // Must be called between set_layout() and attach(). `others` has the axes of every rank after
+  // this one, all of which this process simulates.
+  void simulate(const std::vector<std::vector<AxisTuple>>& others) {
+    std::vector<Layout> layouts;
+    for (const std::vector<AxisTuple>& axes : others) {
+      layouts.push_back(layout_of(std::ssize(layouts) + 1, std::ssize(others) + 1, axes));
     }
+    session.simulate(std::move(layouts));
   }
   // Must be called before attach(). `text` is the text of an annotation file, which messages call
   // `origin`; `roles` are (role, patterns).
@@ -308,6 +322,7 @@ void register_session(torch::Library& library) {
            })
       .def("describe", &SessionObject::describe)
       .def("set_layout", &SessionObject::set_layout)
+      .def("simulate", &SessionObject::simulate)
       .def("set_annotations", &SessionObject::set_annotations)
       .def("attach", &SessionObject::attach)
       .def("derive",

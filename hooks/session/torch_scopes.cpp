@@ -1,6 +1,7 @@
 #include "hooks/session/torch_scopes.h"
 
 #include "hooks/base/scope_stack.h"
+#include "hooks/base/simulated_parts.h"
 #include "hooks/base/snapshot.h"
 #include "hooks/base/tensor_access.h"
 #include "hooks/capture/capture.h"
@@ -129,6 +130,10 @@ auto record_local(Scope::Local (Scope::*method)(const at::Tensor&, int, bool)) {
   };
 }
 
+void declare(const intrusive_ptr<ScopesObject>& /*scopes*/, std::vector<at::Tensor> parts) {
+  declare_parts(std::move(parts));
+}
+
 }  // namespace
 
 void close_scopes() {
@@ -169,6 +174,7 @@ void register_scopes(torch::Library& library) {
            [](const intrusive_ptr<ScopesObject>&,
               const at::Tensor& choices,
               const at::Tensor& margins) { return innermost_open().routing(choices, margins); })
+      .def("declare_parts", &declare)
       .def("given",
            [](const intrusive_ptr<ScopesObject>&, const at::Tensor& tensor) {
              if (Capture* const capture = active_capture()) {

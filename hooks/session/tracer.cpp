@@ -130,12 +130,47 @@ void Tracer::describe(RunDescription description) {
   }
 }
 
+void Tracer::simulate(std::vector<Layout> others) {
+  simulated_ = std::move(others);
+}
+
+std::vector<Layout> Tracer::ranks() const {
+  std::vector<Layout> all = {layout_};
+  all.insert(all.end(), simulated_.begin(), simulated_.end());
+  return all;
+}
+
+void Tracer::check_simulation() const {
+  if (simulated_.empty()) {
+    return;
+  }
+  TTRACE_CHECK(environment_.pass == Pass::kCandidate,
+               UsageError,
+               "this program simulates ",
+               layout_.world_size,
+               " ranks in one process, which a ",
+               name_of(environment_.pass),
+               " pass cannot follow; simulate the candidate, and run the reference on one device");
+  const char* const unable = environment_.dyadic ? "--dyadic replaces its values"
+                             : environment_.zoom ? "a zoom lists its operators"
+                             : environment_.collectives
+                                 ? "--collectives records what they are given"
+                                 : nullptr;
+  TTRACE_CHECK(
+      unable == nullptr,
+      UsageError,
+      unable,
+      ", which is not possible for ranks that one process simulates; leave the option out, "
+      "or start a process for every rank");
+}
+
 void Tracer::attach(std::vector<NamedTensor> parameters,
                     const std::vector<std::pair<std::string, const torch::nn::Module*>>& modules,
                     const Layout& layout,
                     const Annotations& annotations) {
   check_precision(parameters);
   layout_ = layout;
+  check_simulation();
   annotations_ = annotations;
   TTRACE_CHECK(
       !attached.exchange(true),
@@ -159,12 +194,15 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
                                                             followed,
                                                             std::move(given),
                                                             buffers_of(modules),
-                                                            moves},
+                                                            moves,
+                                                            simulated_},
                                              failure_);
     std::swap(capture_, capture);
     check_placements();
     if (environment_.count_only) {
-      claim_ = claim_rank(environment_.directory, layout.rank, layout.world_size);
+      for (const Layout& rank : ranks()) {
+        claims_.push_back(claim_rank(environment_.directory, rank.rank, rank.world_size));
+      }
     }
     publish_manifest(false);
     capture_->watch_parameters();
@@ -373,14 +411,18 @@ void Tracer::start_writer() {
   if (writer_) {
     return;
   }
-  const auto make_sink = [this] {
+  const auto make_sink = [this](const Layout& rank) {
     if (environment_.count_only) {
-      return make_count_sink(environment_, layout_, start_);
+      return make_count_sink(environment_, rank, start_);
     }
     return environment_.pass == Pass::kNoise ? make_noise_sink(environment_)
-                                             : make_file_sink(environment_, layout_);
+                                             : make_file_sink(environment_, rank);
   };
-  writer_.emplace(make_sink(),
+  std::vector<std::unique_ptr<Sink>> sinks;
+  for (const Layout& rank : ranks()) {
+    sinks.push_back(make_sink(rank));
+  }
+  writer_.emplace(sinks.size() == 1 ? std::move(sinks.front()) : make_rank_sinks(std::move(sinks)),
                   [failure = failure_](const std::exception_ptr& error) { failure->keep(error); });
 }
 

@@ -38,6 +38,7 @@ class Tracer {
   std::string answer_precision(const std::string& own);
 
   void describe(RunDescription description);
+  void simulate(std::vector<Layout> others);
   void attach(std::vector<NamedTensor> parameters,
               const std::vector<std::pair<std::string, const torch::nn::Module*>>& modules,
               const Layout& layout,
@@ -62,6 +63,10 @@ class Tracer {
   // Whether this pass moves what is cast into FP8 by scales that the candidate did not record.
   // `given`: what replaces the program's own; a forced pass has it.
   [[nodiscard]] bool moves_codes(const GivenValues* given) const;
+  // This rank's layout, and those of the ranks that the process simulates.
+  [[nodiscard]] std::vector<Layout> ranks() const;
+  // Throws UsageError in a pass that cannot follow simulated ranks.
+  void check_simulation() const;
   void check_precision(const std::vector<NamedTensor>& parameters) const;
   void check_placements() const;
   // Where this rank writes a manifest. `trains`: the first traced step begins, and what the machine
@@ -81,6 +86,7 @@ class Tracer {
   RunDescription description_;
   std::string intended_;  // the precision that the program was told to compute in
   Layout layout_;
+  std::vector<Layout> simulated_;  // of the other ranks that this process simulates
   Annotations annotations_;
   std::string forced_routing_;        // digest of what is followed
   std::shared_ptr<Capture> capture_;  // null before attach(); gradient hooks hold it weakly
@@ -91,8 +97,8 @@ class Tracer {
   std::set<std::int64_t> begun_;   // traced iterations so far
   std::optional<std::int64_t> first_iteration_;  // that the program began, traced or not
   std::optional<std::pair<std::string, Digest>>
-      replaced_;          // a parameter whose start value was replaced
-  FileDescriptor claim_;  // of this rank's place, in a counting pass
+      replaced_;                        // a parameter whose start value was replaced
+  std::vector<FileDescriptor> claims_;  // of the places of its ranks, in a counting pass
   bool in_step_ = false;
   int exceptions_at_begin_ = 0;
 };

@@ -23,6 +23,15 @@ Digest digest_of_values(const at::Tensor& tensor) {
   return digest_of(copy.bytes.data(), static_cast<std::int64_t>(copy.bytes.size()));
 }
 
+// Of the first of these ranks, with what the others began with.
+Snapshot snapshot_of(std::vector<TensorCopy> ranks) {
+  Snapshot first(std::move(ranks.front()));
+  for (std::size_t i = 1; i < ranks.size(); ++i) {
+    first.others.emplace_back(std::move(ranks[i]));
+  }
+  return first;
+}
+
 }  // namespace
 
 std::vector<std::string> Tracer::load_parameters() {
@@ -54,7 +63,7 @@ std::vector<std::string> Tracer::load_parameters() {
                "the start parameters come from the reference's trace, but TTRACE_REFERENCE is not "
                "set; set it, or set TTRACE_START=own to keep the program's parameters");
   std::vector<ReplacedStart> replaced =
-      load_start(environment_.reference, parameters, layout_, annotations_);
+      load_start(environment_.reference, parameters, ranks(), annotations_);
   log(LogLevel::kInfo,
       std::to_string(replaced.size()) + " of " + std::to_string(parameters.size()) +
           " parameters differed from the reference's and were replaced");
@@ -70,10 +79,10 @@ std::vector<std::string> Tracer::load_parameters() {
                   std::to_string(parameters.size()) +
                   " parameters differed from the reference's and were replaced by them; --start "
                   "own compares them"});
-    std::map<std::string, TensorCopy> own;
+    std::map<std::string, Snapshot> own;
     for (ReplacedStart& one : replaced) {
-      if (one.own) {
-        own.emplace(one.path, *std::move(one.own));
+      if (!one.own.empty()) {
+        own.emplace(one.path, snapshot_of(std::move(one.own)));
       }
     }
     capture_->keep_start(std::move(own));

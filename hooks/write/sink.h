@@ -37,6 +37,12 @@ class Sink {
   // `began`: see StepClock.
   virtual void begin_step(std::int64_t step, std::uint64_t began) = 0;
   virtual void append(Record record, std::span<const std::byte> bytes) = 0;
+  // The same of another rank that the process simulates, by its number; 0 is this one.
+  virtual void append_of_rank(std::size_t /*rank*/,
+                              Record record,
+                              std::span<const std::byte> bytes) {
+    append(std::move(record), bytes);
+  }
   // Whether the sink takes values that are still on their device, by append_on_device().
   [[nodiscard]] virtual bool takes_device_values() const { return false; }
   virtual void append_on_device(Record record, const DeviceValues& values) {
@@ -63,6 +69,10 @@ class Sink {
 [[nodiscard]] std::unique_ptr<Sink> make_count_sink(const Environment& environment,
                                                     const Layout& layout,
                                                     const TensorCount& start);
+
+// One sink for each rank that the process simulates. What is no record goes to the first. Requires:
+// at least one.
+[[nodiscard]] std::unique_ptr<Sink> make_rank_sinks(std::vector<std::unique_ptr<Sink>> ranks);
 
 // Compares every record with the reference's record of the same id and writes the table after the
 // last traced step. Throws UsageError for a reference of several ranks, FormatError for an

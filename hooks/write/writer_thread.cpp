@@ -41,15 +41,15 @@ void WriterThread::begin_step(std::int64_t step, std::uint64_t began) {
   wait_until_idle();
 }
 
-void WriterThread::append(Record record, SnapshotBytes bytes) {
+void WriterThread::append(Record record, SnapshotBytes bytes, std::size_t rank) {
   const std::size_t size = bytes.size();
   // A std::function must be copyable; the pair is shared so that it is moved, never copied.
   auto item =
       std::make_shared<std::pair<Record, SnapshotBytes>>(std::move(record), std::move(bytes));
   push({size,
-        [item](Sink& sink) {
+        [item, rank](Sink& sink) {
           std::move(item->second).hand_to([&](std::span<const std::byte> here) {
-            sink.append(std::move(item->first), here);
+            sink.append_of_rank(rank, std::move(item->first), here);
           });
         },
         concurrent_});

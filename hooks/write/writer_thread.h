@@ -47,8 +47,8 @@ class WriterThread {
   // happen after this step has left something.
   void begin_step(std::int64_t step, std::uint64_t began);
   // Blocks while the queue is full. A tensor larger than the capacity waits for an empty queue. The
-  // bytes may still be on their way; the writer waits for them.
-  void append(Record record, SnapshotBytes bytes);
+  // bytes may still be on their way; the writer waits for them. `rank`: see Sink::append_of_rank().
+  void append(Record record, SnapshotBytes bytes, std::size_t rank = 0);
   // The same for values that stay on their device; the queue's bound counts their bytes, too.
   void append_on_device(Record record, std::unique_ptr<const DeviceValues> values);
   [[nodiscard]] bool takes_device_values() const { return takes_device_values_; }

@@ -198,6 +198,11 @@ class Session {
   // manifest. Throws UsageError for an entry of `untraced` that is no regular expression.
   void describe(RunDescription description);
 
+  // This process simulates all ranks of the run. `others` are the layouts of those after its own.
+  // Every record then has the parts of all ranks, which the Python package declares. REQUIRES:
+  // before attach().
+  void simulate(std::vector<Layout> others);
+
   // Takes the model's parameters and modules by their names, which are the canonical paths. Rank 0
   // writes the manifest. The session keeps the parameters alive, and knows modules only by address:
   // REQUIRES that the modules outlive the session. Throws UsageError where a parameter's element

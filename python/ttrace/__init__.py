@@ -21,6 +21,7 @@ from .base.layout import Axis, Layout  # noqa: E402
 from .base.program import Program  # noqa: E402
 from .base.recorder import Recorder  # noqa: E402
 from .base.regions import record, region  # noqa: E402
+from .base.simulated import simulated  # noqa: E402
 from .base.values import (  # noqa: E402
     UNTRACED,
     Description,
@@ -83,4 +84,5 @@ __all__ = [
     "precision",
     "record",
     "region",
+    "simulated",
 ]

@@ -28,6 +28,7 @@ from .base.calls import Removable, after_call, aside, before_call, is_compiled_i
 from .base.local_part import has_same_bits, instead_of, local_part, settled, with_part
 from .base.program import Program
 from .base.recorder import DimsOf, Recorder
+from .base.simulated import is_simulated
 from .base.trees import map_tensors, tensors_of
 from .base.unseen import unseen
 from .base.values import ROOT, Dims, Rows, Site, Untraced
@@ -152,7 +153,7 @@ class ModuleHooks:
         changed = after(site.module, args, kwargs, output)
         return output if changed is None else changed
 
-    def loss(self, losses: DTensor, parts: torch.Tensor) -> None:
+    def loss(self, losses: torch.Tensor, parts: torch.Tensor) -> None:
         """Records the loss of the current micro-batch. `parts`: as `settled` leaves it."""
         self._record_local("loss", "loss", 0, losses, parts)
 
@@ -337,7 +338,8 @@ class ModuleHooks:
             self._place(site.path, role, slot, where)
         order = () if where is None else where.order
         original = tensor if is_input else self._unreturned(tensor)
-        if order or isinstance(tensor, (DTensor, AsyncCollectiveTensor)) or quantised.is_quantised(tensor):
+        is_wrapper = isinstance(tensor, (DTensor, AsyncCollectiveTensor)) or is_simulated(tensor)
+        if order or is_wrapper or quantised.is_quantised(tensor):
             result = self._record_local(
                 site.path, role, slot, original, parts if original is tensor else settled(original), order
             )

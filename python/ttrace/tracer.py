@@ -16,10 +16,10 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from ._library import library_path
-from .base import compiled, operator_sites, quantised
+from .base import compiled, operator_sites, quantised, simulated
 from .base.call_site import call_site
 from .base.calls import aside
-from .base.local_part import is_wrapped, local_part, settled
+from .base.local_part import held, is_wrapped, local_part, settled
 from .base.copies import Copies
 from .base.program import Program
 from .base.recorder import DimsOf
@@ -193,7 +193,7 @@ class Tracer:
             return
         microbatch = self._current_microbatch("data")
         self._place_data(name, "data", tensor)
-        microbatch.data(name, tensor)
+        microbatch.data(name, local_part(tensor))
 
     def loss(self, per_token: torch.Tensor) -> None:
         if self._step is None:
@@ -202,12 +202,12 @@ class Tracer:
         self.called("loss")
         with unseen(), torch.no_grad():
             if per_token.dim() == 0:  # one number, to which other ranks may add theirs
-                per_token = self._program.addend_of_loss(local_part(per_token.detach()).reshape(1))
+                per_token = self._program.addend_of_loss(held(per_token.detach()).reshape(1))
             parts = settled(per_token)
         self._place_data("loss", "value", parts)
         if is_wrapped(per_token):
             raise TypeError(f"loss got a {type(per_token).__name__}, whose elements lie in other tensors; pass a plain one")
-        if isinstance(per_token, DTensor):
+        if isinstance(per_token, DTensor) or simulated.is_simulated(per_token):
             microbatch.resume()
             self._hooks.loss(per_token, parts)
         else:
@@ -312,8 +312,9 @@ class Tracer:
         self._session.set_layout(
             layout.rank,
             layout.world_size,
-            [(axis.name, axis.size, axis.coordinate, axis.follows) for axis in layout.axes],
+            layout.axes_of(layout.rank),
         )
+        simulated.simulate(self._session, layout)
         self._session.set_annotations(
             Path(annotations).read_text(encoding="utf-8") if annotations else "",
             str(annotations or "annotations"),

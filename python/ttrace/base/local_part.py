@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .quantised import dequantised, is_quantised
+from .simulated import first_part, is_simulated
 from .unseen import unseen
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -20,19 +21,27 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
     """This rank's part of a DTensor, or what FP8 codes stand for, as a plain tensor; other tensors as they are.
 
-    Waits for a collective that is still under way. The program will still wait for it as well.
+    Waits for a collective that is still under way. The program will still wait for it as well. Of simulated ranks it
+    is the first one's part, which stands for all.
     """
+    local = held(tensor)
+    return unwrapped(dequantised(local) if is_quantised(local) else local)
+
+
+def held(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that a DTensor wraps: of simulated ranks, one that holds the parts of all. Others as they are."""
     local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
     if isinstance(local, AsyncCollectiveTensor):
         # Waiting is no change: selective checkpointing, which keeps the tensor, would refuse a later version of it.
         with unseen(), torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, True):
             local = local.wait()
-    return unwrapped(dequantised(local) if is_quantised(local) else local)
+    return local
 
 
 def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor in which a subclass keeps its elements, in their type and shape, such as a weight of torchao that is
     cast to FP8 when it is gathered. Others as they are: is_wrapped() says which cannot be read."""
+    tensor = first_part(tensor)
     while is_wrapped(tensor) and is_traceable_wrapper_subclass(tensor):
         names, _ = tensor.__tensor_flatten__()
         inner = [getattr(tensor, name) for name in names]
@@ -44,7 +53,7 @@ def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
 
 def is_wrapped(tensor: torch.Tensor) -> bool:
     """Whether its elements are those of other tensors."""
-    is_known = isinstance(tensor, (DTensor, AsyncCollectiveTensor))
+    is_known = isinstance(tensor, (DTensor, AsyncCollectiveTensor)) or is_simulated(tensor)
     return not is_known and torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python)
 
 
@@ -111,7 +120,7 @@ def _is_more_than_a_sum(placement: Any) -> bool:
 def _with_masks_applied(tensor: DTensor) -> DTensor:
     """The program's own reduction applies a mask in place and drops it then, so this works on a copy."""
     masks = [getattr(placement, "mask_buffer", None) for placement in tensor.placements]
-    local = local_part(tensor)
+    local = held(tensor)
     for mask in masks:
         if mask is not None and mask.data is not None:
             local = local.clone()

@@ -26,6 +26,7 @@ from ..base.layout import Layout
 from ..base.local_part import local_part, unwrapped
 from ..base.names import canonical
 from ..base.recorder import Recorder
+from ..base.simulated import refuse_fsdp, shape_of
 from ..base.unseen import unseen
 from ..base.values import Description, Dims, Gradient, Parameter, Site, Untraced
 from . import plain
@@ -213,9 +214,9 @@ class DTensorProgram(PlainProgram):
             found = self._answers[call] = (lies, self._dims(tensor, lies))
         lies, dims = found
         self._known[tensor] = lies
-        self._by_local_shape[tuple(tensor.shape)] = lies.cuts
+        self._by_local_shape[_shape(tensor)] = lies.cuts
         if role == "input":
-            self._inputs.setdefault(site.path, {})[slot] = (tuple(tensor.shape), lies.cuts)
+            self._inputs.setdefault(site.path, {})[slot] = (_shape(tensor), lies.cuts)
         return dims
 
     def _dims(self, tensor: torch.Tensor, lies: _Lies) -> Dims:
@@ -234,7 +235,7 @@ class DTensorProgram(PlainProgram):
         return Dims(text(partial), text(addends or partial))
 
     def _lies(self, site: Site, role: str, tensor: torch.Tensor, inside: torch.Tensor | None) -> _Lies:
-        shape = tuple(tensor.shape)
+        shape = _shape(tensor)
         if isinstance(tensor, DTensor):
             return _Lies(self._with_batch(cuts_of(tensor, self._names(tensor))[0], tensor))
         if isinstance(inside, DTensor):
@@ -259,7 +260,7 @@ class DTensorProgram(PlainProgram):
             return {}
         names = [name for name in self._names(inside) if name not in self.batch_axes]
         cuts: Cuts = {}
-        for dim, (local, whole) in enumerate(zip(tensor.shape, inside.shape)):
+        for dim, (local, whole) in enumerate(zip(_shape(tensor), inside.shape)):
             if local != whole:
                 cuts[dim] = names
         return cuts
@@ -269,11 +270,11 @@ class DTensorProgram(PlainProgram):
 
     def _has_samples(self, tensor: torch.Tensor) -> bool:
         """A DTensor may be cut along its samples once more, by axes of its own mesh."""
-        return any(map(self.samples_of, (_local_shape(tensor), tuple(tensor.shape))))
+        return any(map(self.samples_of, (_local_shape(tensor), _shape(tensor))))
 
     def _samples(self, tensor: torch.Tensor, cuts: Cuts) -> Samples | None:
         """The dimension that is cut by samples alone. Axes that cut samples x positions may divide either."""
-        samples = self.samples_of(_local_shape(tensor)) or self.samples_of(tuple(tensor.shape))
+        samples = self.samples_of(_local_shape(tensor)) or self.samples_of(_shape(tensor))
         if samples is None or samples.positions == 1:
             return samples
         return samples if cuts.get(samples.dim, []) == self.sample_axes() else None
@@ -288,7 +289,7 @@ class DTensorProgram(PlainProgram):
 
     def _whole(self, tensor: torch.Tensor, cuts: Cuts) -> tuple[int, ...]:
         """The global shape. A DTensor knows it, but for axes of samples that are not in its mesh."""
-        sizes = list(tensor.shape)
+        sizes = list(_shape(tensor))
         known = self._names(tensor) if isinstance(tensor, DTensor) else []
         for dim, axes in cuts.items():
             for axis in axes:
@@ -312,7 +313,7 @@ class DTensorProgram(PlainProgram):
             return self.gradient_dims(tensor)
         cuts = self._with_batch({}, tensor)
         whole, samples = self._whole(tensor, cuts), self._samples(tensor, cuts)
-        return text_of(self.layout, whole, tuple(tensor.shape), cuts, [], samples=samples)
+        return text_of(self.layout, whole, _shape(tensor), cuts, [], samples=samples)
 
     # --- when things happen ------------------------------------------------------------------------
 
@@ -340,12 +341,17 @@ class DTensorProgram(PlainProgram):
 
 
 def _local_shape(tensor: torch.Tensor) -> tuple[int, ...]:
-    return tuple(tensor._local_tensor.shape if isinstance(tensor, DTensor) else tensor.shape)
+    return _shape(tensor._local_tensor if isinstance(tensor, DTensor) else tensor)
+
+
+def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Of DTensors the global one."""
+    return tuple(shape_of(tensor))
 
 
 def _layout_key(tensor: torch.Tensor | None) -> tuple:
     return (
-        None if tensor is None else tensor.shape,
+        None if tensor is None else _shape(tensor),
         tensor.placements if isinstance(tensor, DTensor) else None,
     )
 
@@ -365,6 +371,7 @@ def _fsdp_axes(model: torch.nn.Module) -> list[str]:
 
     for module in model.modules():
         if isinstance(module, FSDPModule):
+            refuse_fsdp()
             state = module._get_fsdp_state()
             groups = getattr(state, "_fsdp_param_groups", None)
             if groups is None:  # torch before 2.13 has one group of parameters in a module, or none

@@ -45,6 +45,7 @@ from ..base.optimizers import Optimizers
 from ..base.program import Program
 from ..base.quantised import readable
 from ..base.recorder import Recorder
+from ..base.simulated import shape_of
 from ..base.states import LEARNING_RATE, MOMENTS, kept_state, number
 from ..base.ties import ties_in
 from ..base.trees import tensors_of
@@ -199,7 +200,7 @@ class PlainProgram(Program):
         return self._shared_batch(tensor)
 
     def _tensor_parallel(self, module: torch.nn.Module, role: str, slot: int, tensor: torch.Tensor) -> Dims | None:
-        shape = tuple(tensor.shape)
+        shape = tuple(shape_of(tensor))
         if not is_parallel_layer(module):
             return self._latest.get(shape)
         dims = layer_dims(module, role, slot, tensor, self.layout)
@@ -242,7 +243,7 @@ class PlainProgram(Program):
     def _shared_batch(self, tensor: torch.Tensor) -> Dims | None:
         if tensor.dim() == 0:
             return None
-        samples = self.samples_of(tuple(tensor.shape))
+        samples = self.samples_of(tuple(shape_of(tensor)))
         axes = self.sample_axes() if samples else []
         value = {samples.dim: ",".join(axes)} if samples else {}
         # Ranks that hold it alike have gradients of different samples, or each a part of those that a mean counts.
@@ -358,7 +359,7 @@ class PlainProgram(Program):
 
     def gradients(self) -> list[Gradient]:
         return [
-            Gradient(parameter.path, parameter.object.grad)
+            Gradient(parameter.path, local_part(parameter.object.grad))
             for parameter in self.parameters()
             if parameter.object.grad is not None
         ]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ..base.layout import Axis, Layout
+from ..base.simulated import ranks as simulated_ranks
 
 
 def named_axes(axes: Mapping[str, int], layout: Layout) -> list[Axis]:
@@ -18,9 +19,11 @@ def named_axes(axes: Mapping[str, int], layout: Layout) -> list[Axis]:
             "give their sizes in the order of the ranks, the slowest axis first"
         )
     below, named = ranks, []
+    others = range(1, simulated_ranks())
     for name, size in axes.items():
         below //= size
-        named.append(Axis(name, size, layout.rank // below % size))
+        on_axis = tuple(rank // below % size for rank in (layout.rank, *others))
+        named.append(Axis(name, size, on_axis[0], others=on_axis[1:]))
     return named
 
 
@@ -81,7 +84,7 @@ class RankAxes:
         others = [axis for axis in self._layout.axes if axis.name not in self._averaged]
         self._layout.axes = []
         for axis in [*named, *others]:
-            self._layout.add(axis.name, axis.size, axis.coordinate, axis.follows)
+            self._layout.add_axis(axis)
         if self._group is not None:
             self._averaged = axes_of_group(self._group, named, self._layout.rank)
             if not self._averaged and "dp" not in axes:

@@ -70,7 +70,7 @@ class GradientsOfStep:
             if 0.0 < own < math.inf:
                 total_norm = total_norm * (norm_of_gradients(parameters) / own)
             norm = total_norm.full_tensor() if isinstance(total_norm, DTensor) else total_norm
-            self._recorder.scalar("grad_norm", float(norm))
+            self._recorder.scalar("grad_norm", float(local_part(norm)))
         return total_norm
 
     def _begins(self, parameters: list[torch.Tensor]) -> None:
