@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .reading import Report
+Report = Any  # of reading.py, which imports this file
 
 # Each with its name behind "ttrace/" and how to get it. What a report does not have, or is not finite, is left out.
 SCALARS: dict[str, Callable[[Report], float | None]] = {
@@ -16,9 +15,9 @@ SCALARS: dict[str, Callable[[Report], float | None]] = {
     "tensors_wrong": lambda report: len(report.findings),
     "operators_judged": lambda report: report.counts["operators"],
     "largest_error_over_bound": lambda report: max(_shares(report), default=None),
-    "smallest_error_seen": lambda report: _fact(report.json, "would_see"),
+    "detectable_error": lambda report: _fact(report.json, "would_see"),
     "first_divergence_error": lambda report: _fact(report.json["first_divergence"], "size"),
-    "first_divergence_R": lambda report: _operator_error(report),
+    "first_divergence_times_rounding": lambda report: _operator_error(report),
     "seconds": lambda report: report.seconds,
 }
 
