@@ -22,11 +22,13 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import torch
 
 from ._library import message_of
+from .scalars import log_scalars
 
 
 class TraceError(RuntimeError):
@@ -253,8 +255,9 @@ def _verdict_of(json_: Mapping[str, Any]) -> Verdict:
 class Report(Mapping[str, Verdict]):
     """The result of comparing two traces: verdicts by id, in the reference's order of execution."""
 
-    def __init__(self, json_: dict[str, Any]):
+    def __init__(self, json_: dict[str, Any], seconds: float | None = None):
         self.json = json_
+        self.seconds = seconds  # that `check` or `diff` took
         self._verdicts = {tensor["id"]: _verdict_of(tensor) for tensor in json_["tensors"]}
 
     def __getitem__(self, name: str) -> Verdict:
@@ -306,6 +309,14 @@ class Report(Mapping[str, Verdict]):
         rows = [{"id": verdict.id} | {name: getattr(verdict, name) for name in columns} for verdict in self.values()]
         return pandas.DataFrame(rows, columns=["id", *columns]).set_index("id")
 
+    def log_to(self, logger: Any, step: int | None = None, run_id: str | None = None) -> None:
+        """Logs numbers of this report to a tracker of experiments, by its own API: a SummaryWriter of TensorBoard, a run of
+        wandb, the module `mlflow`, or an MlflowClient with `run_id`. `ttrace.scalars.SCALARS` lists the numbers.
+
+        Raises TypeError for what is none of these.
+        """
+        log_scalars(self, logger, step, run_id)
+
     @property
     def counts(self) -> dict[str, int]:
         return dict(self.json["counts"])
@@ -338,7 +349,8 @@ def check(reference: str | os.PathLike[str], candidate: str, *options: str) -> R
 
 
 def _report_of(*words: str) -> Report:
+    began = monotonic()
     result = subprocess.run([_program(), *words, "--format", "json"], capture_output=True, text=True, check=False)
     if not result.stdout.startswith("{"):
         raise TraceError(result.stderr.strip().removeprefix("ttrace: error: "))
-    return Report(json.loads(result.stdout))
+    return Report(json.loads(result.stdout), monotonic() - began)

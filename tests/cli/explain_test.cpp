@@ -71,10 +71,26 @@ TEST_F(ExplainCommand, UnknownIdNamesTheNearest) {
                     HasSubstr(kWrong)));
 }
 
-TEST_F(ExplainCommand, MissingIdIsBadUsage) {
+// Symptom: a report names `ttrace explain run` as the next command, which ended in bad usage.
+TEST_F(ExplainCommand, WithoutAnIdTheFirstDivergenceIsExplained) {
   const ProcessResult result = ttrace({"explain", "run"});
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_THAT(result.out, StartsWith(std::string(kWrong) + "\nDIVERGED, the first divergence: "));
+}
+
+TEST_F(ExplainCommand, ARunWithoutADivergenceNeedsAnId) {
+  std::vector<std::string> arguments = check(trainer(), trainer("--ranks 2"));
+  arguments.back() = "clean";
+  ASSERT_EQ(ttrace(arguments).exit_code, 0);
+  const ProcessResult result = ttrace({"explain", "clean"});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("and then a tensor id, but 1 word is given"));
+  EXPECT_THAT(result.err, HasSubstr("clean has no first divergence to explain; name a tensor"));
+}
+
+TEST_F(ExplainCommand, NoWordsAreBadUsage) {
+  const ProcessResult result = ttrace({"explain"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("explain needs a folder made by ttrace check"));
 }
 
 }  // namespace

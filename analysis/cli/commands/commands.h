@@ -24,5 +24,6 @@ namespace ttrace::cli {
 [[nodiscard]] Manual rename_manual();
 [[nodiscard]] Manual import_manual();
 [[nodiscard]] Manual doctor_manual();
+[[nodiscard]] Manual skill_manual();
 
 }  // namespace ttrace::cli

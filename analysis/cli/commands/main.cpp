@@ -38,7 +38,8 @@ constexpr std::array kCommands{ttrace::cli::check_manual,
                                ttrace::cli::pack_manual,
                                ttrace::cli::rename_manual,
                                ttrace::cli::import_manual,
-                               ttrace::cli::doctor_manual};
+                               ttrace::cli::doctor_manual,
+                               ttrace::cli::skill_manual};
 
 constexpr int kCouldNotCompare = 2;
 

@@ -1,6 +1,7 @@
 """A module that Lightning trains, in one process or under DDP, whose step calls a module of it.
 
---attach: where TTrace is attached: to the trainer, in on_train_start to the wrapper or to the module in it, or too early.
+--attach: where TTrace is attached: to the trainer, by a callback, in on_train_start to the wrapper or to the module in it, or too
+early. --package: the name by which the program knows Lightning.
 --two: manual optimization with two optimizers. --alternate: each of them with a forward and backward of its own. --wrong: gradients are summed, and not averaged. --shuffled: Lightning's own
 sampler, which shuffles.
 """
@@ -8,22 +9,24 @@ sampler, which shuffles.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 
-import lightning.pytorch as pl
 import torch
 import ttrace
-from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--attach", choices=["trainer", "wrapper", "module", "before", "setup"], default="trainer")
+parser.add_argument("--attach", choices=["trainer", "callback", "wrapper", "module", "before", "setup"], default="trainer")
+parser.add_argument("--package", choices=["lightning.pytorch", "pytorch_lightning"], default="lightning.pytorch")
 parser.add_argument("--two", action="store_true")
 parser.add_argument("--alternate", action="store_true")
 parser.add_argument("--wrong", action="store_true")
 parser.add_argument("--shuffled", action="store_true")
 ARGS = parser.parse_args()
+pl = importlib.import_module(ARGS.package)
+DDPStrategy = importlib.import_module(f"{ARGS.package}.strategies").DDPStrategy
 PRECISION = {"f32": "32-true", "f64": "64-true"}[ttrace.precision("f32")]
 RANK, RANKS = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
@@ -75,7 +78,8 @@ if not ARGS.shuffled:  # every rank has its part of both batches
 task = Task()
 trainer = pl.Trainer(
     max_epochs=1, accelerator="cpu", devices=RANKS, logger=False, enable_checkpointing=False, precision=PRECISION,
-    enable_progress_bar=False, enable_model_summary=False, callbacks=[Attach()], use_distributed_sampler=ARGS.shuffled,
+    enable_progress_bar=False, enable_model_summary=False, use_distributed_sampler=ARGS.shuffled,
+    callbacks=[ttrace.callbacks.LightningCallback() if ARGS.attach == "callback" else Attach()],
     strategy=DDPStrategy(process_group_backend="gloo") if RANKS > 1 else "auto",
 )  # fmt: skip
 if ARGS.attach == "trainer":
