@@ -33,8 +33,8 @@ TEST_F(Same, TheRecordThatDifferedFirstIsNamedWithTheEqualOnesBeforeIt) {
   const auto json = nlohmann::json::parse(result.out);
   EXPECT_EQ(json.at("verdict"), "differs");
   EXPECT_EQ(json.at("first").at("id"), "s0/m0/output/decoder.layers.0.mlp.linear_fc2/0");
-  EXPECT_EQ(json.at("unequal").size(),
-            json.at("records").get<std::size_t>() - json.at("unequal").size());
+  EXPECT_EQ(json.at("records"), 8);
+  EXPECT_EQ(json.at("unequal").size(), 2U);
 }
 
 TEST_F(Same, StoredTracesAreComparedWithoutARun) {

@@ -129,8 +129,11 @@ double follow_all(const std::vector<Pass>& passes,
       alone.push_back(i);
     }
   }
+  std::ranges::sort(alone);
   for (const std::size_t i : alone) {
     forget_failure(passes[i]);
+  }
+  for (const std::size_t i : alone) {
     seconds += follow(passes[i], options.limits, course);
   }
   return seconds;

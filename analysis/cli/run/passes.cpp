@@ -7,6 +7,7 @@
 #include "analysis/cli/run/run_directory.h"
 #include "trace/base/pattern.h"
 #include "trace/file/attendance.h"
+#include "trace/file/trace_reader.h"
 
 #include <ttrace/error.h>
 
@@ -280,6 +281,10 @@ std::optional<std::string> failed_later(const std::string& trace) {
 }
 
 void forget_failure(const Pass& pass) {
+  if (!is_complete(pass.trace)) {
+    fs::remove_all(pass.trace);
+    return;
+  }
   for (const std::string& file : failed_files(pass.trace)) {
     fs::remove(file);
   }

@@ -56,7 +56,8 @@ struct PassLimits {
 // it was ended: run_pass() leaves the sentence next to the trace. Nothing if it did not.
 [[nodiscard]] std::optional<std::string> failed_later(const std::string& trace);
 
-// Removes what a failed try of a pass left, so that it can be run again.
+// Removes what a failed try of a pass left, so that it can be run again: its trace, or, where it
+// adds to a complete one, its `.failed` files.
 void forget_failure(const Pass& pass);
 
 // Returns the seconds it took; the program and all it started have ended then. Calls `tick` with
