@@ -17,7 +17,6 @@ import os
 import socket
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -28,17 +27,15 @@ import cpu  # noqa: E402
 
 cpu.apply()
 
-from torchtitan.components.dataloader import BaseDataLoader  # noqa: E402
+from tokens import BATCH, POSITIONS, VOCABULARY, NoTokenizer, RandomTokens  # noqa: E402
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss  # noqa: E402
 from torchtitan.components.metrics import MetricsProcessor  # noqa: E402
 from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw  # noqa: E402
-from torchtitan.components.tokenizer import BaseTokenizer  # noqa: E402
 from torchtitan.config.configs import CompileConfig, ParallelismConfig, TrainingConfig  # noqa: E402
 from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC  # noqa: E402
 from torchtitan.models.common.attention import ScaledDotProductAttention  # noqa: E402
 from torchtitan.trainer import Trainer  # noqa: E402
 
-BATCH, POSITIONS, VOCABULARY = 8, 32, 2048
 TYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16"}
 CHECKPOINTING = {"none": lambda: None, "selective": SelectiveAC.Config, "full": FullAC.Config}
 
@@ -62,46 +59,6 @@ def arguments() -> argparse.Namespace:
     add("--mixed", action="store_true", help="parameters in F32, products in BF16")
     add("--steps", type=int, default=2)
     return parser.parse_args()
-
-
-class RandomTokens(BaseDataLoader):
-    """Batches of random tokens. Sample and step decide them, not the layout."""
-
-    @dataclass(kw_only=True, slots=True)
-    class Config(BaseDataLoader.Config):
-        microbatches: int = 1
-
-    def __init__(self, config: Config, *, dp_world_size: int, dp_rank: int, local_batch_size: int, **unused):
-        self.config, self.rank, self.ranks = config, dp_rank, dp_world_size
-        self.size = local_batch_size
-
-    def __iter__(self):
-        generator = torch.Generator().manual_seed(1)
-        while True:
-            batch = torch.randint(VOCABULARY, (BATCH, POSITIONS + 1), generator=generator)
-            for part in batch.chunk(self.config.microbatches):
-                mine = part.chunk(self.ranks)[self.rank]
-                yield {"input": mine[:, :-1]}, mine[:, 1:]
-
-    def state_dict(self):
-        return {}
-
-    def load_state_dict(self, state):
-        pass
-
-
-class NoTokenizer(BaseTokenizer):
-    @dataclass(kw_only=True, slots=True)
-    class Config(BaseTokenizer.Config):
-        pass
-
-    def __init__(self, config: Config, **unused):
-        pass
-
-    def encode(self, *args, **kwargs):
-        raise NotImplementedError
-
-    decode = get_vocab_size = encode
 
 
 def model_of(args: argparse.Namespace):
