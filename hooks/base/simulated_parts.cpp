@@ -41,9 +41,11 @@ void collect_part(const at::Tensor& part) {
   }
 }
 
-// A wrapper of parts calls an operator once for every rank, with that rank's part.
+// A wrapper of parts calls an operator once for every rank, with that rank's part: unless its
+// kernel is one that torch takes apart before wrappers see it.
 TORCH_LIBRARY_FRAGMENT(ttrace, library) {
-  library.def("part_of_rank(Tensor part) -> ()", &collect_part);
+  library.def("part_of_rank(Tensor part) -> ()");
+  library.impl("part_of_rank", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(collect_part));
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include "hooks/device/kernel_registry.h"
 #include "hooks/nudge/origins.h"
 
+#include <ttrace/error.h>
+
 #include <ATen/ops/empty_like.h>
 
 #include <string>
@@ -51,6 +53,13 @@ Snapshot values_of(const at::Tensor& tensor, const Recorder& recorder) {
   Snapshot values = own(tensor);
   if (recorder.ranks() > 1) {
     const std::vector<at::Tensor> others = other_parts(tensor);
+    TTRACE_CHECK(others.empty() || others.size() + 1 == recorder.ranks(),
+                 UsageError,
+                 "a tensor holds the parts of ",
+                 others.size() + 1,
+                 " of the ",
+                 recorder.ranks(),
+                 " ranks that this process simulates; simulate all of them alike");
     for (std::size_t i = 0; i + 1 < recorder.ranks(); ++i) {
       values.others.push_back(own(others.empty() ? tensor : others[i]));
     }
