@@ -239,7 +239,8 @@ TEST_F(Check, ForcedPassThatFailsLeavesTheComparisonOfTheRunsThemselves) {
             Not(HasSubstr("operators one by one"))));
   EXPECT_THAT(file("run/report.txt"), says_why);
   EXPECT_THAT(ttrace({"diff", "run"}).out, says_why);
-  EXPECT_THAT(file("run/report.json"), HasSubstr(R"("broken_off":["forced-wide","forced-native"])"));
+  EXPECT_THAT(file("run/report.json"),
+              HasSubstr(R"("broken_off":["forced-wide","forced-native"])"));
 }
 
 TEST_F(Check, GoldenPassIsTheReferenceInFp64FromTheReferencesParameters) {
