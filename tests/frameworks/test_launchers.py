@@ -58,6 +58,7 @@ def of_megatron(check, options: str):
 
 
 def test_megatron_is_checked_without_a_line(check):
+    """Symptom: steps="optimizer" got a ChainedOptimizer; pass a torch.optim.Optimizer."""
     outcome = of_megatron(check, "--tp 2 --sp")
     assert outcome.code == 0, outcome.summary()
     wanted = {"s0/m0/output/decoder.layers.0.mlp.linear_fc2/0", "s0/main_grad/decoder.layers.0.mlp.linear_fc2.weight/0"}

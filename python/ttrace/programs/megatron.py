@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from ..base.buffers import kept_buffers
-from ..base.calls import Removable, after_call, before_outermost_call
+from ..base.calls import Removable, after_call, aside, before_outermost_call
 from ..base.local_part import local_part
 from ..base.loss_scale import loss_scale_of
 from ..base.names import traced_modules
@@ -119,6 +119,7 @@ class MegatronProgram(Program):
         # Gradients of FP16 are final once the optimizer has divided them by the scale of the loss.
         self._unscales = bool(getattr(self.config, "fp16", False)) and hasattr(optimizer, "prepare_grads")
         self._reduced = self._stepped = False
+        self._followers: list[Callable[[], None]] = []  # of the optimizer's steps
         self._gathered: set[int] = set()  # ids of parameters that are gathered in the next forward
         self._parameters = [parameter for chunk in self.chunks for parameter in self._parameters_of(chunk)]
 
@@ -361,11 +362,18 @@ class MegatronProgram(Program):
             result = step(*args, **kwargs)
             if recorder.in_step:
                 self._updated(recorder, result)
+            for done in self._followers:
+                done()
             return result
 
         self.optimizer.step = stepped
         if self._unscales:
             self.optimizer.prepare_grads = prepared
+
+    def after_updates(self, done: Callable[[], None]) -> bool:
+        """Its optimizers are none of torch, and may be chained."""
+        self._followers.append(aside(done))
+        return self.optimizer is not None
 
     # --- gradients and the optimizer ---------------------------------------------------------------
 
