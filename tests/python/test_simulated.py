@@ -51,7 +51,7 @@ def test_a_gate_simulates_a_layout_and_locates_the_sum_that_its_ranks_forget(tmp
     assert run.returncode == 1, run.stdout + run.stderr
     layout = json.loads((tmp_path / "out" / "summary.json").read_text())["layouts"][0]
     assert layout["first_divergence"] == "s0/m0/output/layers.0.wo/0"
-    assert "the sum over tp is missing" in layout["cause"], layout
+    assert "the sum over tp is missing" in layout["probable_cause"], layout
     assert "simulate.py:" in layout["source"]
 
 
