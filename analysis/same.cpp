@@ -1,5 +1,6 @@
 #include "analysis/same.h"
 
+#include "analysis/align/differing_keys.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/kind.h"
 
@@ -11,7 +12,6 @@
 #include <cmath>
 #include <cstring>
 #include <map>
-#include <set>
 #include <utility>
 
 namespace ttrace {
@@ -108,7 +108,6 @@ void compare(const RankFile& first, const RankFile& second, Sameness& result) {
   for (const auto& [id, record] : others) {
     ++result.records;
     add(*record, equal, "the first run did not record it");
-    result.unequal.back().instant = second.began() ? *second.began() : record->order;
   }
 }
 
@@ -116,23 +115,11 @@ std::vector<std::string> unequal_settings(const Manifest& first, const Manifest&
   std::vector<std::string> sentences;
   for (const auto& [left, right] :
        {std::pair(first.numerics, second.numerics), std::pair(first.versions, second.versions)}) {
-    std::set<std::string> keys;
-    for (const Section* section : {&left, &right}) {
-      for (const auto& [key, value] : *section) {
-        keys.insert(key);
-      }
-    }
-    const auto value_of = [](const Section& section, const std::string& key) {
-      const auto found = section.find(key);
-      return found == section.end() ? std::string("unset") : found->second;
-    };
-    for (const std::string& key : keys) {
-      if (value_of(left, key) != value_of(right, key)) {
-        sentences.push_back(fmt::format("{} {} in the first run, {} in the second",
-                                        key,
-                                        value_of(left, key),
-                                        value_of(right, key)));
-      }
+    for (const std::string& key : differing_keys(left, right)) {
+      sentences.push_back(fmt::format("{} {} in the first run, {} in the second",
+                                      key,
+                                      value_or(left, key, "unset"),
+                                      value_or(right, key, "unset")));
     }
   }
   return sentences;

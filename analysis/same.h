@@ -20,9 +20,10 @@ namespace ttrace {
 struct UnequalRecord {
   TensorId id;
   int rank = 0;
-  std::string how;            // "37 of 4096 elements differ, by at most 1.2e-07"
-  std::size_t before = 0;     // records of this rank that came before it, all of them equal
-  std::uint64_t instant = 0;  // of the first run: nanoseconds, or the running number on its rank
+  std::string how;         // "37 of 4096 elements differ, by at most 1.2e-07"
+  std::size_t before = 0;  // records of this rank that came before it, all of them equal
+  std::uint64_t instant =
+      0;  // on the first run's clock: nanoseconds, or the running number on its rank
 };
 
 struct Sameness {

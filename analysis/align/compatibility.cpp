@@ -1,5 +1,6 @@
 #include "analysis/align/compatibility.h"
 
+#include "analysis/align/differing_keys.h"
 #include "analysis/align/machine.h"
 #include "trace/file/manifest.h"
 #include "trace/merge/draws.h"
@@ -20,18 +21,6 @@ namespace {
 std::string value_of(const Section& section, const std::string& key) {
   const auto found = section.find(key);
   return found == section.end() ? "absent" : "`" + found->second + "`";
-}
-
-std::set<std::string> differing_keys(const Section& reference, const Section& candidate) {
-  std::set<std::string> keys;
-  for (const Section* section : {&reference, &candidate}) {
-    for (const auto& [key, value] : *section) {
-      if (value_of(reference, key) != value_of(candidate, key)) {
-        keys.insert(key);
-      }
-    }
-  }
-  return keys;
 }
 
 // Two different programs can differ only in keys that both state, and their classes have different

@@ -1,31 +1,24 @@
 #include "analysis/align/machine.h"
 
+#include "analysis/align/differing_keys.h"
 #include "trace/base/numerics.h"
 
 #include <ttrace/error.h>
 
 #include <fmt/core.h>
 
-#include <set>
-
 namespace ttrace {
 namespace {
 
 // Empty where the trace does not say.
 std::string fact(const Manifest& manifest, const std::string& key) {
-  const auto found = manifest.numerics.find(key);
-  return found == manifest.numerics.end() ? std::string() : found->second;
+  return value_or(manifest.numerics, key, "");
 }
 
 // What an F32 program rounds the operands of products to; "f32" for the products of others, empty
 // where the trace does not say.
 std::string products_of(const Manifest& manifest) {
   return manifest.precision == "f32" ? fact(manifest, numerics::kProducts) : numerics::kF32;
-}
-
-bool runs_on_accelerator(const Manifest& manifest) {
-  const std::string device = fact(manifest, numerics::kDevice);
-  return !device.empty() && device != numerics::kCpu;
 }
 
 // The setting that makes products of F32 numbers exact again.
@@ -35,16 +28,17 @@ std::string remedy(const Manifest& manifest) {
              : "torch.set_float32_matmul_precision(\"highest\")";
 }
 
-std::string value_or_unset(const std::string& value) {
-  return value.empty() ? "unset" : value;
-}
-
 bool matters(const std::string& key, bool accelerators) {
   return key != numerics::kThreads && key != numerics::kProducts &&
          (accelerators || !key.starts_with(numerics::kCudaPrefix));
 }
 
 }  // namespace
+
+bool runs_on_accelerator(const Manifest& manifest) {
+  const std::string device = fact(manifest, numerics::kDevice);
+  return !device.empty() && device != numerics::kCpu;
+}
 
 std::optional<ElementType> rounded_operands(const Manifest& manifest) {
   const std::string products = products_of(manifest);
@@ -87,19 +81,13 @@ std::vector<std::string> machine_remarks(const Manifest& reference, const Manife
     return remarks;  // an earlier version did not say
   }
   const bool accelerators = runs_on_accelerator(reference) || runs_on_accelerator(candidate);
-  std::set<std::string> keys;
-  for (const Manifest* side : {&reference, &candidate}) {
-    for (const auto& [key, value] : side->numerics) {
-      keys.insert(key);
-    }
-  }
-  for (const std::string& key : keys) {
-    if (matters(key, accelerators) && fact(reference, key) != fact(candidate, key)) {
+  for (const std::string& key : differing_keys(reference.numerics, candidate.numerics)) {
+    if (matters(key, accelerators)) {
       remarks.push_back(fmt::format("the reference ran with {} {}, the candidate with {} {}",
                                     key,
-                                    value_or_unset(fact(reference, key)),
+                                    value_or(reference.numerics, key, "unset"),
                                     key,
-                                    value_or_unset(fact(candidate, key))));
+                                    value_or(candidate.numerics, key, "unset")));
     }
   }
   return remarks;

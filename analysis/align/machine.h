@@ -14,6 +14,9 @@
 
 namespace ttrace {
 
+// Whether its parameters lay on one; false where the trace does not say.
+[[nodiscard]] bool runs_on_accelerator(const Manifest& manifest);
+
 // The type whose mantissa the operands of an F32 program's products were rounded to: F16 for TF32,
 // which has as many bits, or BF16. Nothing where they kept theirs, and for other precisions.
 [[nodiscard]] std::optional<ElementType> rounded_operands(const Manifest& manifest);

@@ -208,11 +208,11 @@ class Recorder {
                                 const MicrobatchState& microbatch,
                                 Placement& placement) const;
 
-  const Environment environment_;
   [[nodiscard]] const Layout& layout_of(std::size_t rank) const {
     return rank == 0 ? layout_ : simulated_[rank - 1];
   }
 
+  const Environment environment_;
   const Layout layout_;
   const std::vector<Layout> simulated_;  // of the ranks after this one
   Annotations annotations_;

@@ -55,7 +55,7 @@ def _run(command: Sequence[str | Path]) -> None:
     result = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     if result.returncode != 0:
         errors = [line for line in result.stderr.splitlines() if "error" in line] or result.stderr.splitlines() or ["it says nothing"]
-        raise CannotCompile(f"it does not compile here: `{' '.join(map(str, command[:1]))}` ends with {errors[0].strip()}")
+        raise CannotCompile(f"it does not compile here: `{command[0]}` ends with {errors[0].strip()}")
 
 
 def compile_adapter(sources: Path, core: Path, torch: Path, output: Path, rpath: Sequence[str]) -> None:
@@ -64,25 +64,21 @@ def compile_adapter(sources: Path, core: Path, torch: Path, output: Path, rpath:
     Raises CannotCompile."""
     command = shlex.split(compiler())
     # The files of a folder are compiled as one, which parses torch's headers once.
-    units = {}
+    rooms = {}
     for file in sorted((sources / "hooks").glob("*/*.cpp")):
-        units.setdefault(file.parent.name, []).append(file)
+        rooms.setdefault(file.parent.name, []).append(file)
     includes = [f"-I{sources}", f"-I{sources / 'include'}"]
     includes += [word for path in ("", "torch/csrc/api/include") for word in ("-isystem", torch / "include" / path)]
     with tempfile.TemporaryDirectory(prefix="ttrace-adapter-") as folder:
-        objects = []
-        for name, files in units.items():
-            unit = Path(folder, f"{name}.cpp")
-            unit.write_text("".join(f'#include "{file}"\n' for file in files), encoding="utf-8")
-            objects.append(unit)
 
-        def compiled(unit: Path) -> Path:
-            flags = shlex.split(os.environ.get("CXXFLAGS", ""))
-            _run([*command, *_FLAGS, *flags, *includes, "-c", unit, "-o", unit.with_suffix(".o")])
-            return unit.with_suffix(".o")
+        def compiled(room: str) -> Path:
+            unit, made = Path(folder, f"{room}.cpp"), Path(folder, f"{room}.o")
+            unit.write_text("".join(f'#include "{file}"\n' for file in rooms[room]), encoding="utf-8")
+            _run([*command, *_FLAGS, *shlex.split(os.environ.get("CXXFLAGS", "")), *includes, "-c", unit, "-o", made])
+            return made
 
         with ThreadPoolExecutor(_processes()) as pool:
-            objects = list(pool.map(compiled, objects))
+            objects = list(pool.map(compiled, rooms))
         library = Path(folder, NAME)
         _run([
             *command, "-shared", "-o", library, *objects, core, torch / "lib" / "libtorch_cpu.so", torch / "lib" / "libc10.so", "-ldl", "-Wl,-z,defs",

@@ -21,6 +21,9 @@ from typing import Any
 from .attach import attach
 
 
+PACKAGES_OF_LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
+
+
 class _Steps:
     """The step that runs, if one does."""
 
@@ -99,9 +102,8 @@ class _OfLightning(_Steps):
 @functools.cache
 def _lightning_callback() -> type:
     """Of the package that the program has imported, for Lightning has two names, whose callbacks are different classes."""
-    packages = ("lightning.pytorch", "pytorch_lightning")
-    used = [name for name in packages if sys.modules.get(name)]
-    used = used or [name for name in packages if importlib.util.find_spec(name.partition(".")[0])][:1]
+    used = [name for name in PACKAGES_OF_LIGHTNING if sys.modules.get(name)]
+    used = used or [name for name in PACKAGES_OF_LIGHTNING if importlib.util.find_spec(name.partition(".")[0])][:1]
     if not used:
         raise ModuleNotFoundError(
             "ttrace.callbacks.LightningCallback needs lightning or pytorch_lightning, and neither is installed"

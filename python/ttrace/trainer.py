@@ -33,5 +33,5 @@ def attach_trainer(trainer: Any, **options: Any) -> None:
 
 
 def _is_of_lightning(trainer: Any) -> bool:
-    packages = ("lightning.pytorch.trainer", "pytorch_lightning.trainer")
+    packages = tuple(f"{package}.trainer" for package in callbacks.PACKAGES_OF_LIGHTNING)
     return any(cls.__name__ == "Trainer" and cls.__module__.startswith(packages) for cls in type(trainer).__mro__)

@@ -9,7 +9,6 @@
 #include "analysis/cli/options/warn.h"
 #include "analysis/cli/run/estimate.h"
 #include "analysis/cli/run/interrupt.h"
-#include "analysis/cli/run/process_tree.h"
 #include "analysis/cli/run/side_by_side.h"
 #include "analysis/rename/rename.h"
 #include "trace/base/precision.h"
@@ -26,8 +25,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
+#include <numeric>
 #include <unistd.h>
 #include <vector>
 
@@ -35,40 +34,45 @@ namespace ttrace::cli {
 
 namespace {
 
-constexpr double kSampleMemory = 0.2;  // seconds
 // A forced pass holds a second trace, and one of them computes in twice as wide a type.
 constexpr double kMoreMemory = 2.5;
 constexpr int kFewPasses = 2;  // whose time says little of others
 
-// "[3/10] noise 1 of 5 ... 4.2 s, about 30 s left"
+// "[3/10] noise 1 of 5 ... 4.2 s"
 std::string line_of(const Course& course, const std::string& what, double elapsed) {
-  const int finished = course.pass - 1;
-  const double left =
-      finished < kFewPasses ? 0.0 : course.ran / finished * (course.passes - finished) - elapsed;
-  return fmt::format("[{}/{}] {}{} ... {}{}",
+  return fmt::format("[{}/{}] {}{} ... {}",
                      course.pass,
                      course.passes,
                      course.prefix,
                      what,
-                     seconds_text(elapsed),
-                     left < 1.0 ? "" : fmt::format(", about {:.0f} s left", left));
+                     seconds_text(elapsed));
+}
+
+// ", about 30 s left"; empty where nothing tells, or it is nearly over.
+std::string time_left(const Course& course, double elapsed) {
+  const int finished = course.pass - 1;
+  if (finished < kFewPasses) {
+    return "";
+  }
+  const double left = course.ran / finished * (course.passes - finished) - elapsed;
+  return left < 1.0 ? "" : fmt::format(", about {:.0f} s left", left);
+}
+
+// While a pass, or several, run.
+void show_line(const std::string& what, double elapsed, Course& course) {
+  course.progress.show_rarely(line_of(course, what, elapsed) + time_left(course, elapsed));
 }
 
 // The line of a pass that has ended, which stays.
 void finish_line(const std::string& what, double elapsed, Course& course) {
-  course.progress.show(fmt::format("[{}/{}] {}{} ... {}",
-                                   course.pass,
-                                   course.passes,
-                                   course.prefix,
-                                   what,
-                                   seconds_text(elapsed)));
+  course.progress.show(line_of(course, what, elapsed));
   course.progress.finish();
 }
 
 // How many passes of the reference's program may run at the same time.
 std::size_t jobs_of(const CheckOptions& options, const std::string& reference) {
   return options.limits.jobs > 0 ? options.limits.jobs
-                                 : default_at_a_time(read_manifest(reference).numerics, 1);
+                                 : default_at_a_time(read_manifest(reference), 1);
 }
 
 // In a process of its own: the exit code says how it ended. What fails is run again, and says why.
@@ -83,6 +87,44 @@ int run_apart(const Pass& pass, const PassLimits& limits) {
   }
 }
 
+// Runs these passes at the same time, as far as the memory allows it. Returns those that failed.
+std::vector<std::size_t> follow_together(const std::vector<Pass>& passes,
+                                         const CheckOptions& options,
+                                         std::size_t jobs,
+                                         Course& course) {
+  std::vector<Task> tasks;
+  for (const Pass& pass : passes) {
+    tasks.push_back(
+        {.name = pass.name,
+         .work = [&] { return run_apart(pass, options.limits); },
+         .output = "/dev/null",
+         .errors = "/dev/null",
+         .memory = static_cast<std::uint64_t>(kMoreMemory * static_cast<double>(course.memory))});
+  }
+  std::vector<std::size_t> failed;
+  const double before = course.ran;
+  double seconds = 0.0;
+  const auto ended = [&](std::size_t task, const TaskEnd& end) {
+    if (end.exit_code != 0) {
+      failed.push_back(task);
+      return;
+    }
+    course.ran = before + seconds;
+    finish_line(tasks[task].name, end.seconds, course);
+    ++course.pass;
+  };
+  const auto tick = [&](const std::string& names, double elapsed) {
+    seconds = elapsed;
+    show_line(names, elapsed, course);
+  };
+  ++course.pass;
+  run_side_by_side(tasks, {.at_a_time = jobs, .wanted = nullptr, .ended = ended, .tick = tick});
+  --course.pass;
+  course.ran = before + seconds;
+  std::ranges::sort(failed);
+  return failed;
+}
+
 // Several passes of the reference's program, side by side where --jobs and the memory allow it. One
 // that fails beside others, with which it may share a port or a file, runs once more alone. Returns
 // the seconds of all.
@@ -90,53 +132,19 @@ double follow_all(const std::vector<Pass>& passes,
                   const CheckOptions& options,
                   std::size_t jobs,
                   Course& course) {
-  std::vector<std::size_t> alone;
-  double seconds = 0.0;
+  const double before = course.ran;
+  std::vector<std::size_t> alone(passes.size());
+  std::iota(alone.begin(), alone.end(), std::size_t{0});
   if (jobs > 1 && passes.size() > 1) {
-    std::vector<Task> tasks;
-    for (const Pass& pass : passes) {
-      tasks.push_back(
-          {.name = pass.name,
-           .work = [&] { return run_apart(pass, options.limits); },
-           .output = "/dev/null",
-           .errors = "/dev/null",
-           .memory = static_cast<std::uint64_t>(kMoreMemory * static_cast<double>(course.memory))});
-    }
-    const double before = course.ran;
-    ++course.pass;
-    run_side_by_side(tasks,
-                     {.at_a_time = jobs,
-                      .wanted = nullptr,
-                      .ended =
-                          [&](std::size_t task, const TaskEnd& end) {
-                            if (end.exit_code != 0) {
-                              alone.push_back(task);
-                              return;
-                            }
-                            course.ran = before + seconds;
-                            finish_line(tasks[task].name, end.seconds, course);
-                            ++course.pass;
-                          },
-                      .tick =
-                          [&](const std::string& names, double elapsed) {
-                            seconds = elapsed;
-                            course.progress.show_rarely(line_of(course, names, elapsed));
-                          }});
-    --course.pass;
-    course.ran = before + seconds;
-  } else {
-    for (std::size_t i = 0; i < passes.size(); ++i) {
-      alone.push_back(i);
-    }
+    alone = follow_together(passes, options, jobs, course);
   }
-  std::ranges::sort(alone);
   for (const std::size_t i : alone) {
     forget_failure(passes[i]);
   }
   for (const std::size_t i : alone) {
-    seconds += follow(passes[i], options.limits, course);
+    follow(passes[i], options.limits, course);
   }
-  return seconds;
+  return course.ran - before;
 }
 
 // Writes a pass of one side in the names of the other. Returns what is to be warned of. Requires:
@@ -208,8 +216,9 @@ void run_reference(const CheckOptions& options,
                    const RunDirectory& run,
                    const ReferenceRun& to,
                    Course& course) {
-  course.reference +=
-      follow(reference_pass(options, run, to), options.limits, course, &course.memory);
+  TreeMemory memory;
+  course.reference += follow(reference_pass(options, run, to), options.limits, course, &memory);
+  course.memory = std::max(course.memory, memory.most());
   if (!options.stored) {
     remember_command(to.folder, options.rerun, options.noise, course.memory);
   }
@@ -425,15 +434,13 @@ void run_golden_pass(const CheckOptions& options, const RunDirectory& run, Cours
 
 }  // namespace
 
-double follow(const Pass& pass, const PassLimits& limits, Course& course, std::uint64_t* memory) {
+double follow(const Pass& pass, const PassLimits& limits, Course& course, TreeMemory* memory) {
   ++course.pass;
-  course.progress.show(line_of(course, pass.name, 0.0));
-  double sampled = -kSampleMemory;
+  course.progress.show(line_of(course, pass.name, 0.0) + time_left(course, 0.0));
   const double elapsed = run_pass(pass, limits, [&](double seconds) {
-    course.progress.show_rarely(line_of(course, pass.name, seconds));
-    if (memory != nullptr && seconds - sampled > kSampleMemory) {
-      sampled = seconds;
-      *memory = std::max(*memory, memory_of_tree(getpid()));
+    show_line(pass.name, seconds, course);
+    if (memory != nullptr) {
+      memory->sample(getpid());
     }
   });
   course.ran += elapsed;

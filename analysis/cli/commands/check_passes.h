@@ -5,6 +5,7 @@
 
 #include "analysis/cli/commands/check_options.h"
 #include "analysis/cli/run/passes.h"
+#include "analysis/cli/run/process_tree.h"
 #include "analysis/cli/run/progress.h"
 #include "analysis/cli/run/run_directory.h"
 
@@ -32,12 +33,12 @@ struct Course {
   std::string judged_by;  // folder of the reference that the candidate is compared with
 };
 
-// Runs a pass and shows its progress; returns the seconds it took, and in `memory` the bytes.
-// Throws as run_pass().
+// Runs a pass and shows its progress; returns the seconds it took. `memory`: looks at what it
+// takes. Throws as run_pass().
 double follow(const Pass& pass,
               const PassLimits& limits,
               Course& course,
-              std::uint64_t* memory = nullptr);
+              TreeMemory* memory = nullptr);
 
 // In this order: a dry step of the candidate, which shows its own errors first (not where the
 // reference is stored); the reference (unless it is stored); the candidate; where its choices

@@ -23,7 +23,6 @@
 #include <iostream>
 #include <set>
 #include <sstream>
-#include <thread>
 
 namespace fs = std::filesystem;
 namespace po = boost::program_options;
@@ -226,7 +225,7 @@ class Gate {
     for (const GateReference& reference : file_.references) {
       if (is_stored(file_, reference)) {
         const Manifest manifest = read_manifest(folder_of(file_, reference) + "/reference");
-        fewest = std::min(fewest, default_at_a_time(manifest.numerics, 2));
+        fewest = std::min(fewest, default_at_a_time(manifest, 2));
       }
     }
     return fewest;

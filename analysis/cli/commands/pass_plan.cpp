@@ -159,6 +159,15 @@ Pass candidate_pass(const CheckOptions& options, const RunDirectory& run) {
   return pass;
 }
 
+Pass lone_pass(const CheckOptions& options, const RunDirectory& run, const std::string& name) {
+  Pass pass = tracing_pass(options, run, "candidate", name, run.path() + "/" + name);
+  pass.name += " run";
+  pass.command = options.candidate;
+  pass.variables["TTRACE_START"] = "own";
+  pass.variables["TTRACE_COLLECTIVES"] = "1";
+  return pass;
+}
+
 Pass forced_pass(const CheckOptions& options,
                  const RunDirectory& run,
                  const std::string& precision,

@@ -46,6 +46,11 @@ struct ReferenceRun {
                                    const RunDirectory& run,
                                    const ReferenceRun& to);
 [[nodiscard]] Pass candidate_pass(const CheckOptions& options, const RunDirectory& run);
+// The candidate's program by itself, from its own parameters, with all that its ranks exchange. Its
+// trace goes to the folder `name` of the run.
+[[nodiscard]] Pass lone_pass(const CheckOptions& options,
+                             const RunDirectory& run,
+                             const std::string& name);
 // `name` and `folder` are those of one of the two forced passes, which computes in `precision`.
 [[nodiscard]] Pass forced_pass(const CheckOptions& options,
                                const RunDirectory& run,

@@ -11,7 +11,6 @@
 #include "analysis/findings/wording.h"
 #include "analysis/reports/facts.h"
 #include "analysis/same.h"
-#include "trace/file/manifest.h"
 
 #include <ttrace/error.h>
 
@@ -27,30 +26,20 @@ namespace po = boost::program_options;
 namespace ttrace::cli {
 namespace {
 
-// The program's own step, from its own parameters, with all that its ranks exchange.
+// Returns the folder of the trace that it leaves.
 std::string run_once(const po::variables_map& values,
                      const std::string& command,
                      const RunDirectory& run,
                      const std::string& name,
                      Course& course) {
-  const std::string folder = run.path() + "/" + name;
   CheckOptions options;
-  options.start = "own";
+  options.candidate = command;
   if (const auto steps = text_of(values, "steps")) {
     options.steps = parse_steps(*steps);
   }
-  Pass pass{.name = name + " run",
-            .command = command,
-            .variables = variables(options, "candidate"),
-            .trace = folder,
-            .log = run.log(name),
-            .complete = [folder] { return is_complete(folder); },
-            .remedy = "",
-            .token = [folder] { return read_manifest(folder).run; }};
-  pass.variables["TTRACE_DIR"] = std::filesystem::absolute(folder).lexically_normal().string();
-  pass.variables["TTRACE_COLLECTIVES"] = "1";
+  const Pass pass = lone_pass(options, run, name);
   follow(pass, pass_limits_of(values), course);
-  return folder;
+  return pass.trace;
 }
 
 // The two traces: those that are given, or those of the commands that are.

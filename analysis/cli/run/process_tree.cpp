@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,8 @@
 
 namespace ttrace::cli {
 namespace {
+
+constexpr std::chrono::milliseconds kSampleMemory{200};
 
 // Parent of a living process; nothing if it is gone or a zombie.
 std::optional<pid_t> parent_of(const std::filesystem::path& proc_directory) {
@@ -83,6 +86,14 @@ std::uint64_t memory_of_tree(pid_t root) {
     kilobytes += kilobytes_in(fmt::format("/proc/{}/smaps_rollup", pid), "Pss:");
   }
   return kilobytes * 1024;
+}
+
+void TreeMemory::sample(pid_t root) {
+  if (const auto now = std::chrono::steady_clock::now(); now - sampled_ > kSampleMemory) {
+    sampled_ = now;
+    now_ = memory_of_tree(root);
+    most_ = std::max(most_, now_);
+  }
 }
 
 std::uint64_t available_memory() {

@@ -1,9 +1,9 @@
 #include "analysis/cli/run/side_by_side.h"
 
+#include "analysis/align/machine.h"
 #include "analysis/cli/run/interrupt.h"
 #include "analysis/cli/run/process_tree.h"
 #include "trace/base/durable_file.h"
-#include "trace/base/numerics.h"
 
 #include <ttrace/error.h>
 
@@ -25,7 +25,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPoll{20};
-constexpr std::chrono::milliseconds kSampleMemory{200};
 constexpr double kSpare = 1.1;  // a run may need a little more memory than the last one
 constexpr int kNoFiles = 2;     // the exit code where a task's files cannot be opened
 
@@ -55,7 +54,7 @@ bool becomes(int stream, const std::string& file, int flags) {
 
 class Child {
  public:
-  Child(std::size_t task, const Task& what) : task_(task), start_(Clock::now()), sampled_(start_) {
+  Child(std::size_t task, const Task& what) : task_(task), start_(Clock::now()), memory_(start_) {
     std::cout.flush();  // or the child writes it, too
     const pid_t self = getpid();
     pid_ = fork();
@@ -72,17 +71,10 @@ class Child {
   }
 
   [[nodiscard]] std::size_t task() const { return task_; }
-  [[nodiscard]] std::uint64_t memory() const { return memory_; }
-  [[nodiscard]] std::uint64_t now() const { return now_; }
+  [[nodiscard]] std::uint64_t now() const { return memory_.now(); }
   void signal(int number) const { kill(pid_, number); }
 
-  void sample_memory() {
-    if (Clock::now() - sampled_ > kSampleMemory) {
-      sampled_ = Clock::now();
-      now_ = memory_of_tree(pid_);
-      memory_ = std::max(memory_, now_);
-    }
-  }
+  void sample_memory() { memory_.sample(pid_); }
 
   [[nodiscard]] std::optional<TaskEnd> ended() const {
     int status = 0;
@@ -91,16 +83,14 @@ class Child {
     }
     return TaskEnd{.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status),
                    .seconds = seconds_since(start_),
-                   .memory = memory_};
+                   .memory = memory_.most()};
   }
 
  private:
   std::size_t task_;
   pid_t pid_ = -1;
   Clock::time_point start_;
-  Clock::time_point sampled_;
-  std::uint64_t memory_ = 0;
-  std::uint64_t now_ = 0;
+  TreeMemory memory_;
 };
 
 class Scheduler {
@@ -204,9 +194,8 @@ std::function<int()> this_program(std::vector<std::string> arguments) {
   };
 }
 
-std::size_t default_at_a_time(const Section& numerics, unsigned processes) {
-  const auto device = numerics.find(numerics::kDevice);
-  return device != numerics.end() && device->second != "cpu"
+std::size_t default_at_a_time(const Manifest& manifest, unsigned processes) {
+  return runs_on_accelerator(manifest)
              ? 1
              : std::max(1U, std::thread::hardware_concurrency() / processes);
 }

@@ -4,7 +4,7 @@
 // Thread-safety: main thread only. Inside a NoteInterrupts.
 #pragma once
 
-#include <ttrace/run_description.h>
+#include "trace/file/manifest.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -25,10 +25,10 @@ struct Task {
 // Work of a task: this program with other arguments, without its name.
 [[nodiscard]] std::function<int()> this_program(std::vector<std::string> arguments);
 
-// How many programs that run as a trace with these `numerics` says may run at the same time, unless
+// How many programs that run as the one that wrote this manifest may run at the same time, unless
 // the user says it: one where it ran on an accelerator, whose memory nobody has measured;
 // `processes` are what each of them needs.
-[[nodiscard]] std::size_t default_at_a_time(const Section& numerics, unsigned processes);
+[[nodiscard]] std::size_t default_at_a_time(const Manifest& manifest, unsigned processes);
 
 struct TaskEnd {
   int exit_code = 0;  // 128 + n: ended by signal n

@@ -113,9 +113,9 @@ def first_part(tensor: torch.Tensor) -> torch.Tensor:
     return parts[0]
 
 
-def shape_of(tensor: torch.Tensor) -> torch.Size:
-    """Of rank 0's part: where the parts differ in shape, the whole has no numbers for its own."""
-    return next(iter(tensor._local_tensors.values())).shape if is_simulated(tensor) else tensor.shape
+def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Of rank 0's part: where the parts differ in shape, the whole has no numbers for its own. Of DTensors the global one."""
+    return tuple(next(iter(tensor._local_tensors.values())).shape if is_simulated(tensor) else tensor.shape)
 
 
 def places(coordinate: Any) -> tuple[int, ...]:

@@ -214,9 +214,9 @@ class DTensorProgram(PlainProgram):
             found = self._answers[call] = (lies, self._dims(tensor, lies))
         lies, dims = found
         self._known[tensor] = lies
-        self._by_local_shape[_shape(tensor)] = lies.cuts
+        self._by_local_shape[shape_of(tensor)] = lies.cuts
         if role == "input":
-            self._inputs.setdefault(site.path, {})[slot] = (_shape(tensor), lies.cuts)
+            self._inputs.setdefault(site.path, {})[slot] = (shape_of(tensor), lies.cuts)
         return dims
 
     def _dims(self, tensor: torch.Tensor, lies: _Lies) -> Dims:
@@ -235,7 +235,7 @@ class DTensorProgram(PlainProgram):
         return Dims(text(partial), text(addends or partial))
 
     def _lies(self, site: Site, role: str, tensor: torch.Tensor, inside: torch.Tensor | None) -> _Lies:
-        shape = _shape(tensor)
+        shape = shape_of(tensor)
         if isinstance(tensor, DTensor):
             return _Lies(self._with_batch(cuts_of(tensor, self._names(tensor))[0], tensor))
         if isinstance(inside, DTensor):
@@ -260,7 +260,7 @@ class DTensorProgram(PlainProgram):
             return {}
         names = [name for name in self._names(inside) if name not in self.batch_axes]
         cuts: Cuts = {}
-        for dim, (local, whole) in enumerate(zip(_shape(tensor), inside.shape)):
+        for dim, (local, whole) in enumerate(zip(shape_of(tensor), inside.shape)):
             if local != whole:
                 cuts[dim] = names
         return cuts
@@ -270,11 +270,11 @@ class DTensorProgram(PlainProgram):
 
     def _has_samples(self, tensor: torch.Tensor) -> bool:
         """A DTensor may be cut along its samples once more, by axes of its own mesh."""
-        return any(map(self.samples_of, (_local_shape(tensor), _shape(tensor))))
+        return any(map(self.samples_of, (_local_shape(tensor), shape_of(tensor))))
 
     def _samples(self, tensor: torch.Tensor, cuts: Cuts) -> Samples | None:
         """The dimension that is cut by samples alone. Axes that cut samples x positions may divide either."""
-        samples = self.samples_of(_local_shape(tensor)) or self.samples_of(_shape(tensor))
+        samples = self.samples_of(_local_shape(tensor)) or self.samples_of(shape_of(tensor))
         if samples is None or samples.positions == 1:
             return samples
         return samples if cuts.get(samples.dim, []) == self.sample_axes() else None
@@ -289,7 +289,7 @@ class DTensorProgram(PlainProgram):
 
     def _whole(self, tensor: torch.Tensor, cuts: Cuts) -> tuple[int, ...]:
         """The global shape. A DTensor knows it, but for axes of samples that are not in its mesh."""
-        sizes = list(_shape(tensor))
+        sizes = list(shape_of(tensor))
         known = self._names(tensor) if isinstance(tensor, DTensor) else []
         for dim, axes in cuts.items():
             for axis in axes:
@@ -313,7 +313,7 @@ class DTensorProgram(PlainProgram):
             return self.gradient_dims(tensor)
         cuts = self._with_batch({}, tensor)
         whole, samples = self._whole(tensor, cuts), self._samples(tensor, cuts)
-        return text_of(self.layout, whole, _shape(tensor), cuts, [], samples=samples)
+        return text_of(self.layout, whole, shape_of(tensor), cuts, [], samples=samples)
 
     # --- when things happen ------------------------------------------------------------------------
 
@@ -341,17 +341,12 @@ class DTensorProgram(PlainProgram):
 
 
 def _local_shape(tensor: torch.Tensor) -> tuple[int, ...]:
-    return _shape(tensor._local_tensor if isinstance(tensor, DTensor) else tensor)
-
-
-def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Of DTensors the global one."""
-    return tuple(shape_of(tensor))
+    return shape_of(tensor._local_tensor if isinstance(tensor, DTensor) else tensor)
 
 
 def _layout_key(tensor: torch.Tensor | None) -> tuple:
     return (
-        None if tensor is None else _shape(tensor),
+        None if tensor is None else shape_of(tensor),
         tensor.placements if isinstance(tensor, DTensor) else None,
     )
 

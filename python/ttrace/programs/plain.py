@@ -200,7 +200,7 @@ class PlainProgram(Program):
         return self._shared_batch(tensor)
 
     def _tensor_parallel(self, module: torch.nn.Module, role: str, slot: int, tensor: torch.Tensor) -> Dims | None:
-        shape = tuple(shape_of(tensor))
+        shape = shape_of(tensor)
         if not is_parallel_layer(module):
             return self._latest.get(shape)
         dims = layer_dims(module, role, slot, tensor, self.layout)
@@ -243,7 +243,7 @@ class PlainProgram(Program):
     def _shared_batch(self, tensor: torch.Tensor) -> Dims | None:
         if tensor.dim() == 0:
             return None
-        samples = self.samples_of(tuple(shape_of(tensor)))
+        samples = self.samples_of(shape_of(tensor))
         axes = self.sample_axes() if samples else []
         value = {samples.dim: ",".join(axes)} if samples else {}
         # Ranks that hold it alike have gradients of different samples, or each a part of those that a mean counts.
