@@ -105,9 +105,13 @@ void compare(const RankFile& first, const RankFile& second, Sameness& result) {
     }
     equal += parted ? 0 : 1;
   }
-  for (const auto& [id, record] : others) {
-    ++result.records;
-    add(*record, equal, "the first run did not record it");
+  std::size_t came_before = 0;  // in the second run
+  for (const Record* record : in_execution_order(second)) {
+    if (others.contains(record->id)) {
+      ++result.records;
+      add(*record, std::min(equal, came_before), "the first run did not record it");
+    }
+    ++came_before;
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <string>
 
 namespace ttrace::testing {
@@ -35,6 +36,19 @@ TEST_F(Same, TheRecordThatDifferedFirstIsNamedWithTheEqualOnesBeforeIt) {
   EXPECT_EQ(json.at("first").at("id"), "s0/m0/output/decoder.layers.0.mlp.linear_fc2/0");
   EXPECT_EQ(json.at("records"), 8);
   EXPECT_EQ(json.at("unequal").size(), 2U);
+}
+
+// A record that only the second run has was said to come behind every equal one.
+TEST_F(Same, ARecordOfTheSecondRunAloneCountsWhatCameBeforeItThere) {
+  const std::string plain = trainer("--ranks 2");
+  const ProcessResult result = same(plain, trainer("--ranks 2 --route 0,1,2,3"), "json");
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  const auto routed = std::ranges::find_if(json.at("unequal"), [](const auto& record) {
+    return record.at("id").template get<std::string>().find("routing") != std::string::npos;
+  });
+  ASSERT_NE(routed, json.at("unequal").end()) << result.out;
+  EXPECT_EQ(routed->at("equal_before"), 3);  // of four
 }
 
 TEST_F(Same, StoredTracesAreComparedWithoutARun) {
