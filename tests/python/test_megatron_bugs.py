@@ -43,3 +43,21 @@ def test_auxiliary_loss_with_a_loss_per_token_is_found_in_the_package(check):
     outcome = check(python(f"{TRAIN} {options}"), torchrun(2, f"{TRAIN} {options} --tp 2 --sp"))
     assert outcome.code == 1, outcome.summary()
     assert "router" in outcome.first, outcome.summary()
+
+
+OWN_GROUPS = str(Path(__file__).parent / "megatron_own_groups.py")
+
+
+def test_a_model_with_process_groups_of_its_own_lies_as_these_say(check):
+    """The layout was parallel_state's, which knew data-parallel ranks alone: the tensor-parallel shards did not fit."""
+    outcome = check(python(TRAIN), torchrun(4, f"{OWN_GROUPS} --tp 2 --sp"))
+    assert outcome.code == 0, outcome.summary()
+    assert {"dp": "2", "tp": "2"}.items() <= outcome.report["candidate"]["layout"].items()
+
+
+@pytest.mark.full
+def test_a_loss_over_the_groups_of_parallel_state_is_found_in_the_package(check):
+    """The model has groups of its own, and its cross-entropy sums over others: the loss of one half of the vocabulary."""
+    outcome = check(python(TRAIN), torchrun(4, f"{OWN_GROUPS} as-installed --tp 2 --sp"))
+    assert outcome.code == 1, outcome.summary()
+    assert outcome.first == "s0/m0/loss/loss/0", outcome.summary()

@@ -154,7 +154,7 @@ class MegatronProgram(Program):
         return self._parameters
 
     def _parameters_of(self, chunk: Chunk) -> Iterator[Parameter]:
-        dims_of = parameter_dims(chunk.model, self.layout, self.vocab_size)
+        dims_of = parameter_dims(chunk, self.layout, self.vocab_size)
         for name, parameter in chunk.model.named_parameters():
             path = chunk.path_of(name)
             if path == "output_layer.weight" and chunk.has_spare_output_weight:

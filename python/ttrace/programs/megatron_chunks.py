@@ -26,6 +26,7 @@ class Chunk:
         self.wrapped = wrapped
         self.model: Any = unwrap(wrapped)
         self.config: Any = self.model.config
+        self.groups = Groups(wrapped, self.model)
         self.forwards = 0  # in this step
         self.pre_process = bool(getattr(self.model, "pre_process", True))
         self.post_process = bool(getattr(self.model, "post_process", True))
@@ -48,7 +49,17 @@ class Chunk:
             if path == local or path.startswith(local + "."):
                 path = globally + path[len(local) :]
                 break
-        return _expert_path(self.model, path)
+        return self._expert_path(path)
+
+    def _expert_path(self, path: str) -> str:
+        """Experts are numbered over all ranks."""
+        head, found, tail = path.partition(".local_experts.")
+        if not found:
+            return path
+        number, dot, rest = tail.partition(".")
+        count = getattr(self.config, "num_moe_experts", None) or 1
+        ranks, rank = self.groups.place("ep")
+        return f"{head}.local_experts.{int(number) + rank * (count // ranks)}{dot}{rest}"
 
     def layer_path(self, index: int) -> str | None:
         """Path of the first (0) or last (-1) layer of the decoder; None if the chunk has no layers."""
@@ -66,27 +77,44 @@ def _renamed(model: torch.nn.Module) -> Iterator[tuple[str, str]]:
             yield name, ".".join([*parts[:-1], str(number - 1)])
 
 
-def _expert_path(model: Any, path: str) -> str:
-    """Experts are numbered over all ranks."""
-    head, found, tail = path.partition(".local_experts.")
-    if not found:
-        return path
-    number, dot, rest = tail.partition(".")
-    count = getattr(model.config, "num_moe_experts", None) or 1
-    ranks = _parallel("expert_model_parallel_world_size")
-    first = _parallel("expert_model_parallel_rank", 0) * (count // ranks)
-    return f"{head}.local_experts.{int(number) + first}{dot}{rest}"
+_GROUPS = {  # what parallel_state calls the groups of a ProcessGroupCollection
+    "tp": "tensor_model_parallel",
+    "cp": "context_parallel",
+    "pp": "pipeline_model_parallel",
+    "dp": "data_parallel",
+    "ep": "expert_model_parallel",
+    "expt_tp": "expert_tensor_parallel",
+}
 
 
-def _parallel(name: str, default: int = 1, **arguments: Any) -> int:
-    """A size or rank of megatron.core.parallel_state; `default` if this version has no such axis."""
-    from megatron.core import parallel_state
+class Groups:
+    """The process groups that divide a chunk: those that it or its wrapper was given, which may be others than those of
+    megatron.core.parallel_state, else the latter."""
 
-    getter = getattr(parallel_state, "get_" + name, None)
-    try:
-        return default if getter is None else int(getter(**arguments))
-    except (AssertionError, AttributeError):  # the group was not made
-        return default
+    def __init__(self, wrapped: torch.nn.Module, model: torch.nn.Module):
+        self._wrapped = wrapped
+        self._collection = getattr(model, "pg_collection", None)
+
+    def given(self, name: str) -> Any:
+        """A group by its name in ProcessGroupCollection; None if neither the model nor its wrapper keeps it."""
+        for owner, attribute in ((self._collection, name), (self._wrapped, name + "_group")):
+            group = getattr(owner, attribute, None)
+            if group is not None:
+                return group
+        return None
+
+    def place(self, name: str, default: tuple[int, int] = (1, 0)) -> tuple[int, int]:
+        """Size of a group and this rank's number in it; `default` if this version has no such axis."""
+        group = self.given(name)
+        if group is not None:
+            return group.size(), group.rank()
+        from megatron.core import parallel_state
+
+        prefix = "get_" + _GROUPS[name]
+        try:
+            return tuple(int(getattr(parallel_state, prefix + what)()) for what in ("_world_size", "_rank"))
+        except (AssertionError, AttributeError):  # the group was not made
+            return default
 
 
 def layout_of(chunk: Chunk) -> Layout:
@@ -96,22 +124,20 @@ def layout_of(chunk: Chunk) -> Layout:
     if torch.distributed.is_initialized():
         layout.rank = torch.distributed.get_rank()
         layout.world_size = torch.distributed.get_world_size()
-    tp = _parallel("tensor_model_parallel_world_size")
-    tp_rank = _parallel("tensor_model_parallel_rank", 0)
+    tp, tp_rank = chunk.groups.place("tp")
     layout.add("tp", tp, tp_rank)
     if chunk.config.sequence_parallel:
         layout.add("sp", tp, tp_rank, follows="tp")
-    layout.add("cp", _parallel("context_parallel_world_size"), _parallel("context_parallel_rank", 0))
-    pp = _parallel("pipeline_model_parallel_world_size")
-    pp_rank = _parallel("pipeline_model_parallel_rank", 0)
+    layout.add("cp", *chunk.groups.place("cp"))
+    pp, pp_rank = chunk.groups.place("pp")
     layout.add("pp", pp, pp_rank)
-    layout.add("dp", _parallel("data_parallel_world_size"), _parallel("data_parallel_rank", 0))
-    ep = _parallel("expert_model_parallel_world_size")
+    layout.add("dp", *chunk.groups.place("dp"))
+    ep, ep_rank = chunk.groups.place("ep")
     if ep > 1:
-        layout.add("ep", ep, _parallel("expert_model_parallel_rank", 0))
-    etp = _parallel("expert_tensor_parallel_world_size", tp)
+        layout.add("ep", ep, ep_rank)
+    etp, etp_rank = chunk.groups.place("expt_tp", (tp, tp_rank))
     if chunk.config.num_moe_experts and etp > 1:
-        layout.add("etp", etp, _parallel("expert_tensor_parallel_rank", tp_rank))
+        layout.add("etp", etp, etp_rank)
     groups = getattr(chunk.config, "num_query_groups", None) or chunk.config.num_attention_heads
     if groups < tp:
         copies = tp // groups

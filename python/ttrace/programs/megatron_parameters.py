@@ -17,6 +17,7 @@ from ..base.layout import Layout
 from ..base.names import log
 from ..base.quantised import memory_of
 from ..base.values import Dims
+from .megatron_chunks import Chunk, Groups
 from .parallel_layers import has_norm
 
 _NAMES = "hijklm"
@@ -34,10 +35,11 @@ class Shard:
 
 
 def parameter_dims(
-    model: torch.nn.Module, layout: Layout, vocab_size: int | None
+    chunk: Chunk, layout: Layout, vocab_size: int | None
 ) -> Callable[[str, torch.nn.Parameter, bool], Dims | None]:
     """Returns a function that maps name, parameter, and whether stages tie it, to its dims."""
-    shards = _shards_by_memory(model)
+    model = chunk.model
+    shards = _shards_by_memory(chunk)
 
     def dims_of(name: str, parameter: torch.nn.Parameter, is_tied: bool) -> Dims:
         is_expert = not getattr(parameter, "allreduce", True)
@@ -58,11 +60,12 @@ def parameter_dims(
     return dims_of
 
 
-def _shards_by_memory(model: Any) -> dict[int, list[Shard]]:
+def _shards_by_memory(chunk: Chunk) -> dict[int, list[Shard]]:
+    model = chunk.model
     if not hasattr(model, "sharded_state_dict"):
         return {}
     try:
-        entries = list(_entries(model.sharded_state_dict(prefix="", **_metadata())))
+        entries = list(_entries(model.sharded_state_dict(prefix="", **_metadata(chunk.groups))))
     except Exception as error:  # the model's own code failed; attributes are the fallback
         log.warning(
             "ttrace: sharded_state_dict of %s failed (%s); ttrace places parameters by their attributes instead",
@@ -76,12 +79,12 @@ def _shards_by_memory(model: Any) -> dict[int, list[Shard]]:
     return result
 
 
-def _metadata() -> dict[str, Any]:
+def _metadata(groups: Groups) -> dict[str, Any]:
     """Newer versions expect the group over which parameters are replicated."""
     from megatron.core import parallel_state
 
     try:
-        group = parallel_state.get_data_parallel_group(with_context_parallel=True)
+        group = groups.given("dp_cp") or parallel_state.get_data_parallel_group(with_context_parallel=True)
     except (AssertionError, TypeError):
         return {}
     return {"metadata": {"dp_cp_group": group}}
