@@ -13,6 +13,7 @@ from megatron_bugs import BUGS
 
 TRAIN = str(ROOT / "examples" / "megatron_core" / "train.py")
 PATCHED = str(Path(__file__).parent / "megatron_bugs.py")
+OWN_GROUPS = str(Path(__file__).parent / "megatron_own_groups.py")
 USUAL = ("norm-gradients-not-summed", "softmax-sum-of-one-rank", "gradients-kept-between-steps")
 
 
@@ -43,9 +44,6 @@ def test_auxiliary_loss_with_a_loss_per_token_is_found_in_the_package(check):
     outcome = check(python(f"{TRAIN} {options}"), torchrun(2, f"{TRAIN} {options} --tp 2 --sp"))
     assert outcome.code == 1, outcome.summary()
     assert "router" in outcome.first, outcome.summary()
-
-
-OWN_GROUPS = str(Path(__file__).parent / "megatron_own_groups.py")
 
 
 def test_a_model_with_process_groups_of_its_own_lies_as_these_say(check):
