@@ -1,7 +1,7 @@
 """Megatron-core on CPUs with Gloo: what the package takes for granted of CUDA, patched from outside.
 
 Nothing of this is needed on GPUs, and nothing of it concerns TTrace. Import it and call ``apply()`` before
-anything of ``megatron``. The package itself stays as it was installed (0.9 to 0.16).
+anything of ``megatron``. The package itself stays as it was installed (0.9 to 0.19).
 
     torch.cuda.current_device() is the CPU, and tensors that are asked for on "cuda" are made there;
     streams, events and synchronisation do nothing, since work on a CPU is in order;
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import logging
 import os
 import types
@@ -211,6 +212,11 @@ def _repair_package() -> None:
 
         if not fp8_utils.HAVE_TE:
             fp8_utils._quantize_param_shard_impl = lambda *args, **kwargs: None
+
+
+def norms_all_latents() -> bool:
+    """Whether latent attention may have norms without qk_layernorm; from 0.18 on it refuses them."""
+    return importlib.util.find_spec("megatron.core.transformer.mla_qk_norm_config") is None
 
 
 class TorchNorm(torch.nn.Module):

@@ -276,7 +276,7 @@ def layer_of_megatron():
         layer.submodules.input_layernorm = cpu.TorchNorm
         layer.submodules.pre_mlp_layernorm = cpu.TorchNorm
         attention = layer.submodules.self_attention.submodules
-        if ARGS.qk_norm or ARGS.latent:
+        if ARGS.qk_norm or ARGS.latent and cpu.norms_all_latents():
             attention.q_layernorm = cpu.TorchNorm
             setattr(attention, "kv_layernorm" if ARGS.latent else "k_layernorm", cpu.TorchNorm)
         if ARGS.cp > 1 or ARGS.latent:

@@ -12,7 +12,7 @@ Without the variables that ``ttrace check`` sets nothing happens at all: no hook
 
 from __future__ import annotations
 
-from . import _library
+from . import _keeper, _library
 
 _library.load()
 
@@ -86,3 +86,5 @@ __all__ = [
     "region",
     "simulated",
 ]
+
+_keeper.keep()

@@ -100,7 +100,7 @@ po::options_description named_options() {
       text_option("reference|own")->default_value("reference"),
       "parameters with which the candidate starts: the reference's or its own");
   add_pass_limit_options(named);
-  add_jobs_option(named);
+  add_repetition_options(named);
   add_switches(named);
   add_selection_options(named, StepsOption::kRunSteps);
   add_judging_options(named);

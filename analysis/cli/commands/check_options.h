@@ -45,6 +45,7 @@ struct CheckOptions {
   bool dyadic = false;  // give all modules small integers, and demand equality where these suffice
   ReportOptions report;
   DiffOptions judging;
+  std::string keeper = {};  // Pass::keeper of the reference's passes
 };
 
 }  // namespace ttrace::cli

@@ -9,6 +9,7 @@
 #include "analysis/cli/options/warn.h"
 #include "analysis/cli/run/estimate.h"
 #include "analysis/cli/run/interrupt.h"
+#include "analysis/cli/run/keeper.h"
 #include "analysis/cli/run/side_by_side.h"
 #include "analysis/rename/rename.h"
 #include "trace/base/precision.h"
@@ -26,6 +27,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <numeric>
 #include <unistd.h>
 #include <vector>
@@ -448,8 +450,11 @@ double follow(const Pass& pass, const PassLimits& limits, Course& course, TreeMe
   return elapsed;
 }
 
-void run_passes(const CheckOptions& options, const RunDirectory& run, Course& course) {
+void run_passes(const CheckOptions& asked, const RunDirectory& run, Course& course) {
   const NoteInterrupts noted;
+  const auto place = asked.limits.fresh ? nullptr : std::make_unique<KeeperPlace>();
+  CheckOptions options = asked;
+  options.keeper = place ? place->variable() : "";
   course.passes = planned_passes(options);
   if (is_tried_dry(options)) {
     run_dry(options, run, course);

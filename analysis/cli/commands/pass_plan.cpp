@@ -32,7 +32,8 @@ Pass tracing_pass(const CheckOptions& options,
             .log = run.log(name),
             .complete = [folder] { return is_complete(folder); },
             .remedy = "",
-            .token = [folder] { return read_manifest(folder).run; }};
+            .token = [folder] { return read_manifest(folder).run; },
+            .keeper = options.keeper};
   pass.variables["TTRACE_DIR"] = absolute(folder);
   return pass;
 }
@@ -118,7 +119,8 @@ Pass noise_pass(const CheckOptions& options,
       .log = run.log(to.label("noise-") + std::to_string(seed)),
       .complete = [table] { return fs::exists(table); },
       .remedy = "",
-      .token = [table] { return run_of_noise(table); }};
+      .token = [table] { return run_of_noise(table); },
+      .keeper = options.keeper};
   pass.variables["TTRACE_REFERENCE"] = absolute(to.folder);
   pass.variables["TTRACE_NOISE_SEED"] = std::to_string(seed);
   if (to.candidate.empty()) {
@@ -148,6 +150,7 @@ Pass self_check_pass(const CheckOptions& options, const RunDirectory& run, const
 Pass candidate_pass(const CheckOptions& options, const RunDirectory& run) {
   Pass pass = tracing_pass(options, run, "candidate", "candidate", run.candidate());
   pass.command = options.candidate;
+  pass.keeper.clear();
   if (!options.dyadic) {  // a stored reference knows other inputs
     pass.remedy = fmt::format("the reference is complete; pass --reference {} to reuse it",
                               stored_as(options, run));
@@ -163,6 +166,7 @@ Pass lone_pass(const CheckOptions& options, const RunDirectory& run, const std::
   Pass pass = tracing_pass(options, run, "candidate", name, run.path() + "/" + name);
   pass.name += " run";
   pass.command = options.candidate;
+  pass.keeper.clear();
   pass.variables["TTRACE_START"] = "own";
   pass.variables["TTRACE_COLLECTIVES"] = "1";
   return pass;

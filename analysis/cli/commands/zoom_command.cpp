@@ -87,7 +87,7 @@ Manual zoom_manual() {
       text_option("COMMAND"),
       "the candidate; default: the command that the folder remembers");
   add_pass_limit_options(named);
-  add_jobs_option(named);
+  add_repetition_options(named);
   add_judging_options(named);
   add_format_option(named);
   add_threads_option(named);

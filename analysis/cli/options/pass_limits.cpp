@@ -15,16 +15,20 @@ void add_pass_limit_options(po::options_description& named) {
       "seconds between SIGTERM and SIGKILL when a program has to be ended");
 }
 
-void add_jobs_option(po::options_description& named) {
+void add_repetition_options(po::options_description& named) {
   named.add_options()(
       "jobs",
       po::value<int>()->value_name("N"),
       "repetitions of the reference that run at the same time, within the memory; the default is "
-      "the number of cores, or 1 where it ran on an accelerator");
+      "the number of cores, or 1 where it ran on an accelerator")(
+      "fresh",
+      "start the reference's program anew for every pass; without this option passes of a Python "
+      "program go on from where the first one had imported ttrace, where that is safe");
 }
 
 PassLimits pass_limits_of(const po::variables_map& values) {
   PassLimits limits{.timeout = seconds(values, "timeout"), .grace = seconds(values, "grace")};
+  limits.fresh = values.count("fresh") != 0;
   if (values.count("jobs") != 0) {
     limits.jobs = static_cast<std::size_t>(whole_number(values, "jobs", 1));
   }

@@ -1,6 +1,7 @@
 #include "analysis/cli/run/passes.h"
 
 #include "analysis/cli/run/interrupt.h"
+#include "analysis/cli/run/keeper.h"
 #include "analysis/cli/run/process.h"
 #include "analysis/cli/run/program_exception.h"
 #include "analysis/cli/run/progress.h"
@@ -192,7 +193,7 @@ std::string cause_of_end(const Pass& pass, int wait_status) {
   TTRACE_THROW(UsageError, text);
 }
 
-void wait_for_own_end(Program& program) {
+void wait_for_own_end(Running& program) {
   const auto limit = std::chrono::steady_clock::now() + kOwnEnd;
   while (!program.exit_status() && interrupt_signal() == 0 &&
          std::chrono::steady_clock::now() < limit) {
@@ -290,45 +291,66 @@ void forget_failure(const Pass& pass) {
   }
 }
 
-double run_pass(const Pass& pass,
-                const PassLimits& limits,
-                const std::function<void(double)>& tick) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
-  const auto elapsed = [start] {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-  };
-  const auto grace = milliseconds(limits.grace);
-  const std::string token = new_token();
-  Variables variables = pass.variables;
-  variables["TTRACE_RUN"] = token;
-  Program program({.command = pass.command,
-                   .environment = pass_environment(variables, pass.command),
-                   .log = pass.log});
-  struct {
-    std::string cause;
-  } failure;
-  while (failure.cause.empty() && interrupt_signal() == 0) {
+namespace {
+
+// What a process that goes on from a keeper has of TTrace's variables.
+Variables with_users(Variables variables) {
+  for (const std::string_view name : kUsersVariables) {
+    if (const char* const value = std::getenv(std::string(name).c_str()); value != nullptr) {
+      variables.emplace(name, value);
+    }
+  }
+  return variables;
+}
+
+// The program of a pass: from its start, or from where the keeper is.
+struct Started {
+  std::unique_ptr<Running> program;
+  bool is_anew = true;
+};
+
+Started start(const Pass& pass, Variables variables) {
+  if (!pass.keeper.empty()) {
+    if (auto kept = go_on_from_keeper(pass.keeper, with_users(variables), pass.log)) {
+      return {std::move(kept), false};
+    }
+    variables["TTRACE_KEEPER"] = pass.keeper;
+  }
+  return {std::make_unique<Program>(Launch{.command = pass.command,
+                                           .environment = pass_environment(variables, pass.command),
+                                           .log = pass.log})};
+}
+
+// Runs a program that has been started for a pass, whose files must bear `token`. Returns why it
+// failed; empty where it did not.
+std::string finish(const Pass& pass,
+                   const PassLimits& limits,
+                   const std::string& token,
+                   Running& program,
+                   const std::function<double()>& elapsed,
+                   const std::function<void(double)>& tick) {
+  std::string cause;
+  while (cause.empty() && interrupt_signal() == 0) {
     // Asked before the files are looked at: those of a program that has ended are final.
     const auto status = program.exit_status();
     if (pass.refused) {
-      failure.cause = pass.refused();
-      if (!failure.cause.empty()) {
+      cause = pass.refused();
+      if (!cause.empty()) {
         break;
       }
     }
     if (pass.complete()) {
-      failure.cause = foreign_files(pass, token);
+      cause = foreign_files(pass, token);
       wait_for_own_end(program);
       remember_later_failure(pass, program.exit_status());
       break;
     }
     if (!failed_files(pass.trace).empty()) {
-      failure.cause = "the program could not finish the trace";
+      cause = "the program could not finish the trace";
     } else if (status) {
-      failure.cause = cause_of_end(pass, *status);
+      cause = cause_of_end(pass, *status);
     } else if (elapsed() > limits.timeout) {
-      failure.cause = fmt::format(
+      cause = fmt::format(
           "it took longer than {} (--timeout), so ttrace ended it; its log shows how far it came",
           seconds_text(limits.timeout));
     } else {
@@ -336,12 +358,36 @@ double run_pass(const Pass& pass,
       wait_or_interrupt(kPollPasses);
     }
   }
-  program.end(grace);
+  return cause;
+}
+
+}  // namespace
+
+double run_pass(const Pass& pass,
+                const PassLimits& limits,
+                const std::function<void(double)>& tick) {
+  using Clock = std::chrono::steady_clock;
+  const auto start_time = Clock::now();
+  const auto elapsed = [start_time] {
+    return std::chrono::duration<double>(Clock::now() - start_time).count();
+  };
+  const std::string token = new_token();
+  Variables variables = pass.variables;
+  variables["TTRACE_RUN"] = token;
+  const Started started = start(pass, variables);
+  const std::string cause = finish(pass, limits, token, *started.program, elapsed, tick);
+  started.program->end(milliseconds(limits.grace));
   if (const int signal = interrupt_signal(); signal != 0) {
     throw Interrupted{signal};
   }
-  if (!failure.cause.empty()) {
-    fail(pass, failure.cause);
+  if (!cause.empty() && !started.is_anew) {
+    forget_failure(pass);
+    Pass anew = pass;
+    anew.keeper.clear();
+    return run_pass(anew, limits, tick);
+  }
+  if (!cause.empty()) {
+    fail(pass, cause);
   }
   return elapsed();
 }

@@ -38,12 +38,15 @@ struct Pass {
   std::function<std::string()> refused = {};
   // The token that the complete files bear; empty where they bear none.
   std::function<std::string()> token = [] { return std::string(); };
+  // KeeperPlace::variable(), where it may leave a keeper or go on from one; empty: it starts anew.
+  std::string keeper = {};
 };
 
 struct PassLimits {
   double timeout = 600.0;  // seconds a pass may take
   double grace = 5.0;      // seconds from SIGTERM to SIGKILL
   std::size_t jobs = 0;    // repetitions of the reference at the same time; 0: as many as fit
+  bool fresh = false;      // no pass goes on from a keeper
 };
 
 // The environment of a pass: ours without inherited OMPI_COMM_*, PMIX_* and TTRACE_* (but
@@ -60,7 +63,8 @@ struct PassLimits {
 // adds to a complete one, its `.failed` files.
 void forget_failure(const Pass& pass);
 
-// Returns the seconds it took; the program and all it started have ended then. Calls `tick` with
+// A pass that went on from a keeper and failed runs again from its start. Returns the seconds it
+// took; the program and all it started have ended then. Calls `tick` with
 // the seconds so far. Every pass gets a token of its own (TTRACE_RUN), which its files must bear.
 // Throws UsageError for a failed pass (status, end of the log, `.failed` files; files of another
 // pass) and Interrupted.

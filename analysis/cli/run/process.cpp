@@ -96,13 +96,22 @@ std::optional<int> Program::exit_status() {
 }
 
 void Program::end(std::chrono::milliseconds grace) {
+  end_all(
+      [this] {
+        reap();
+        return descendants_of(getpid());
+      },
+      grace);
+  reap();
+}
+
+void end_all(const std::function<std::vector<pid_t>()>& alive_now,
+             std::chrono::milliseconds grace) {
   const auto start = Clock::now();
   std::set<pid_t> asked;
   for (;;) {
-    reap();
-    const std::vector<pid_t> alive = descendants_of(getpid());
+    const std::vector<pid_t> alive = alive_now();
     if (alive.empty()) {
-      reap();
       return;
     }
     const auto elapsed = Clock::now() - start;

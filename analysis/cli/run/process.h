@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <sys/types.h>
@@ -13,27 +14,38 @@
 
 namespace ttrace::cli {
 
+class Running {
+ public:
+  virtual ~Running() = default;
+
+  // The wait status of the program once it has ended.
+  [[nodiscard]] virtual std::optional<int> exit_status() = 0;
+
+  // As end_all(), for the program and all that it started.
+  virtual void end(std::chrono::milliseconds grace) = 0;
+};
+
+// SIGTERM to all that `alive` returns, SIGKILL to those that live after `grace` or a second
+// interrupt. Returns when none is left; processes the kernel cannot end (waiting for a dead disk)
+// are given up after a while with a warning.
+void end_all(const std::function<std::vector<pid_t>()>& alive, std::chrono::milliseconds grace);
+
 struct Launch {
   std::string command;                   // for /bin/sh -c
   std::vector<std::string> environment;  // all of it, NAME=value
   std::string log;                       // stdout and stderr go here
 };
 
-class Program {
+class Program : public Running {
  public:
   // Throws UsageError if the log cannot be written or no process can be made.
   explicit Program(const Launch& launch);
-  ~Program();                        // kills what is left
+  ~Program() override;               // kills what is left
   Program(const Program&) = delete;  // owns processes
   Program& operator=(const Program&) = delete;
 
-  // The wait status of the command once it has ended.
-  [[nodiscard]] std::optional<int> exit_status();
-
-  // SIGTERM to all that live, SIGKILL to those that live after `grace` or a second interrupt.
-  // Returns when none is left; processes the kernel cannot end (waiting for a dead disk) are given
-  // up after a while with a warning.
-  void end(std::chrono::milliseconds grace);
+  [[nodiscard]] std::optional<int> exit_status() override;
+  void end(std::chrono::milliseconds grace) override;
 
  private:
   void reap();

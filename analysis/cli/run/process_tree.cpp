@@ -18,7 +18,10 @@ namespace {
 
 constexpr std::chrono::milliseconds kSampleMemory{200};
 
-// Parent of a living process; nothing if it is gone or a zombie.
+// What a process calls itself that later passes go on from (python/ttrace/_keeper.py).
+constexpr std::string_view kKeeper = "ttrace-keeper";
+
+// Parent of a living process; nothing if it is gone or a zombie, or a keeper.
 std::optional<pid_t> parent_of(const std::filesystem::path& proc_directory) {
   std::ifstream file(proc_directory / "stat");
   // getline, because an iterator throws where the process ends between opening and reading.
@@ -26,7 +29,8 @@ std::optional<pid_t> parent_of(const std::filesystem::path& proc_directory) {
   std::getline(file, text, '\0');
   // "pid (any name, brackets too) state ppid ...": the last bracket ends the name.
   const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos || text.size() < name_end + 5) {
+  if (name_end == std::string::npos || text.size() < name_end + 5 ||
+      std::string_view(text).substr(0, name_end).ends_with(kKeeper)) {
     return std::nullopt;
   }
   const char state = text[name_end + 2];

@@ -10,7 +10,8 @@
 
 namespace ttrace::cli {
 
-// All living processes below `root`, parents first.
+// All living processes below `root`, parents first, but no keeper and nothing below one: these end
+// with the check (keeper.h).
 [[nodiscard]] std::vector<pid_t> descendants_of(pid_t root);
 
 // Bytes of memory that a process and all below it occupy, each shared page counted once

@@ -26,8 +26,9 @@ def _replace(owner: Any, name: str, make: Callable) -> None:
 
 def _labels_rolled_too_far() -> None:
     from megatron.core.models.gpt import gpt_model
+    from megatron.core.transformer.multi_token_prediction import roll_tensor
 
-    def make(own):
+    def make_roll(own):
         def roll(tensor, *args, **kwargs):
             rolled, total = own(tensor, *args, **kwargs)
             if tensor.is_floating_point() or not _is_rank(1):  # a mask
@@ -36,7 +37,16 @@ def _labels_rolled_too_far() -> None:
 
         return roll
 
-    _replace(gpt_model, "roll_tensor", make)
+    def make_loss(own):
+        def loss(*args, labels, **kwargs):
+            return own(*args, labels=roll_tensor(labels)[0] if _is_rank(1) else labels, **kwargs)
+
+        return loss
+
+    if hasattr(gpt_model, "process_mtp_loss"):  # newer versions roll there
+        _replace(gpt_model, "process_mtp_loss", make_loss)
+    else:
+        _replace(gpt_model, "roll_tensor", make_roll)
 
 
 def _scale_without_microbatches() -> None:
