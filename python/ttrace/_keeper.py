@@ -33,13 +33,24 @@ _NAME = Path("/proc/self/comm")
 def keep() -> None:
     """Returns in every process that runs the program: in this one, and later in one for each pass that goes on from here."""
     check, _, folder = os.environ.pop(VARIABLE, "").partition(":")
-    if folder and _is_safe(int(check)) and (listener := _listener_in(folder)):
+    if folder and _is_known_safe(check) and (listener := _listener_in(folder)):
         sys.stdout.flush()
         sys.stderr.flush()
         ctypes.CDLL(None).fflush(None)
         if os.fork() == 0:
-            _Keeper(listener, folder, int(check)).serve()
+            try:
+                _Keeper(listener, folder, int(check)).serve()
+            except BaseException:  # or this process would run the first pass a second time
+                os._exit(1)
         listener.close()
+
+
+def _is_known_safe(check: str) -> bool:
+    """Not where the system does not tell, as where /proc hides processes."""
+    try:
+        return _is_safe(int(check))
+    except (OSError, ValueError):
+        return False
 
 
 def _is_safe(check: int) -> bool:
