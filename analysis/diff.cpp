@@ -34,6 +34,7 @@
 #include "analysis/rename/rename.h"
 #include "trace/base/precision.h"
 #include "trace/base/random.h"
+#include "trace/base/unit_in_last_place.h"
 #include "trace/file/noise_table.h"
 #include "trace/samples/given_data.h"
 

@@ -3,6 +3,7 @@
 #include "analysis/findings/wording.h"
 #include "trace/base/kind.h"
 #include "trace/base/state_path.h"
+#include "trace/base/unit_in_last_place.h"
 #include "trace/sums/squared.h"
 
 #include <algorithm>
@@ -10,30 +11,6 @@
 
 namespace ttrace {
 namespace {
-
-struct FloatFormat {
-  int mantissa_bits = 0;      // stored ones
-  int smallest_exponent = 0;  // of normal numbers
-};
-
-FloatFormat format_of(ElementType type) {
-  switch (type) {
-    case ElementType::kF32:
-      return {23, -126};
-    case ElementType::kF16:
-      return {10, -14};
-    case ElementType::kBF16:
-      return {7, -126};
-    case ElementType::kE4M3:
-      return {3, -6};
-    case ElementType::kE5M2:
-      return {2, -14};
-    case ElementType::kE8M0:
-      return {0, -127};
-    default:
-      return {52, -1022};
-  }
-}
 
 // What training keeps from step to step: statistics, averages, learning rates.
 bool is_kept(Kind kind) {
@@ -47,16 +24,6 @@ constexpr double kCommonShare = 0.5;            // kappa
 constexpr double kLargestPassMargin = 1.2;
 
 }  // namespace
-
-double unit_in_last_place(ElementType type, double value) {
-  const FloatFormat format = format_of(type);
-  const int exponent = value == 0.0 ? format.smallest_exponent : std::ilogb(value);
-  return std::ldexp(1.0, std::max(exponent, format.smallest_exponent) - format.mantissa_bits);
-}
-
-ElementType coarser(ElementType left, ElementType right) {
-  return format_of(left).mantissa_bits <= format_of(right).mantissa_bits ? left : right;
-}
 
 Bounds::Bounds(const NoiseModel& noise,
                ElementType precision,
@@ -185,44 +152,47 @@ TensorClass Bounds::limiting_class(const Judged& judged) const {
                                                                            : own;
 }
 
-NoiseTerms Bounds::terms_of(const Judged& judged, const TensorNoise& noise) const {
+Yardstick Bounds::yardstick_of(const Judged& judged, const TensorNoise& noise) const {
   const TensorClass tensor_class = judged.tensor_class();
   const Statistics& statistics = judged.statistics;
-  NoiseTerms terms;
-  terms.passes = noise.passes;
-  terms.limit = limits_.of({limiting_class(judged), Statistic::kWhole});
-  terms.largest_pass = std::sqrt(noise.largest_squared);
-  terms.pass_margin = limits_.granted(Allowance::kLargestPass, kLargestPassMargin);
-  terms.mean_squared = noise.mean_squared;
-  terms.irreproducible = noise.irreproducible;
-  terms.growth = common_growth(judged.id);
+  Yardstick yardstick;
+  yardstick.add(
+      noise.irreproducible == noise.mean_squared ? Component::kIrreproducible : Component::kNoise,
+      noise.mean_squared);
+  yardstick.add(Component::kAlikeMicrobatches,
+                noise.mean_squared * (common_growth(judged.id) - 1.0));
   if (is_optimizer_result(tensor_class)) {
-    terms.optimizer =
+    yardstick.add(
+        Component::kUpdateFlips,
         limits_.granted(Allowance::kUpdateFlips,
-                        squared(kLargestNoiseMultiple * noise_.of_kind(judged.id).largest));
+                        squared(kLargestNoiseMultiple * noise_.of_kind(judged.id).largest)));
   }
   if (judged.id.microbatch != kNoMicrobatch) {
     const double of_vectors = shipped_limit({TensorClass::kVector, Statistic::kWhole}) /
                               shipped_limit({tensor_class, Statistic::kWhole});
-    terms.inherited =
+    yardstick.add(
+        Component::kInheritedNoise,
         limits_.granted(Allowance::kInheritedNoise,
-                        std::max(0.0, squared(of_vectors) - 1.0) * noise_.inherited(judged.id));
+                        std::max(0.0, squared(of_vectors) - 1.0) * noise_.inherited(judged.id)));
   }
   if (tensor_class == TensorClass::kScale) {
-    terms.of_scales = limits_.granted(
-        Allowance::kScaleNoise, squared(noise_.of_scale(judged.id) * statistics.max_reference));
+    yardstick.add(Component::kScaleNoise,
+                  limits_.granted(Allowance::kScaleNoise,
+                                  squared(noise_.of_scale(judged.id) * statistics.max_reference)));
   }
   if (tensor_class == TensorClass::kScalar && limits_.has(Allowance::kScalarRounding)) {
     // Five equal scalars are chance (a mean of thousands of numbers), not a promise of equality.
-    terms.of_scalars = squared(rounding_of_scalars(precision_)) * statistics.reference_squared;
+    yardstick.add(Component::kScalarRounding,
+                  squared(rounding_of_scalars(precision_)) * statistics.reference_squared);
   }
   if (is_kept(judged.id.kind)) {
     // Each program has its own formula for an average, and noise may be too small to move it. One
     // number is a learning rate or a counter, which programs compute in F32 or in F64.
     const ElementType type = statistics.count == 1 ? ElementType::kF32 : judged.type;
-    terms.least = squared(unit_in_last_place(type, 1.0)) * statistics.reference_squared;
+    yardstick.raise_to(Component::kMultiple,
+                       squared(unit_in_last_place(type, 1.0)) * statistics.reference_squared);
   }
-  return terms;
+  return yardstick;
 }
 
 Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
@@ -230,20 +200,29 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
       judged.tensor_class() == TensorClass::kScale && limits_.has(Allowance::kScaleGrid);
   const ElementType type = has_grid ? coarser(judged.type, ElementType::kBF16) : judged.type;
   const bool may_be_exact = !has_grid || noise_.of_kind(judged.id).largest == 0.0;
-  NoiseTerms terms = terms_of(judged, noise);
+  Yardstick yardstick = yardstick_of(judged, noise);
   if (is_rescaled(judged)) {
-    terms.least = squared(unit_in_last_place(type, 1.0)) * judged.statistics.reference_squared;
+    yardstick.raise_to(
+        Component::kMultiple,
+        squared(unit_in_last_place(type, 1.0)) * judged.statistics.reference_squared);
   }
-  if (terms.squared_without_flips() == 0.0 && may_be_exact) {
+  if (yardstick.squared() == 0.0 && may_be_exact) {
     return {0.0, 0.0, BoundOrigin::kNoise, "equal in all " + counted(noise.passes, "noise pass")};
   }
-  terms.flips = squared(flips_of(type, judged.statistics.max_reference));
-  const double scale = std::sqrt(terms.squared_without_flips() + terms.flips);
-  return {std::max(terms.limit * scale, terms.pass_margin * terms.largest_pass),
-          scale,
+  yardstick.add(Component::kStorage, squared(flips_of(type, judged.statistics.max_reference)));
+  const TensorClass limiting = limiting_class(judged);
+  const double limit = limits_.of({limiting, Statistic::kWhole});
+  const double largest = std::sqrt(noise.largest_squared);
+  const double margin = limits_.granted(Allowance::kLargestPass, kLargestPassMargin);
+  return {std::max(limit * yardstick.scale(), margin * largest),
+          yardstick.scale(),
           BoundOrigin::kNoise,
-          noise_sources_[static_cast<std::size_t>(limiting_class(judged))],
-          terms};
+          noise_sources_[static_cast<std::size_t>(limiting)],
+          yardstick,
+          limit,
+          largest,
+          margin,
+          noise.passes};
 }
 
 std::optional<SliceBound> Bounds::of_slices(const Judged& judged) const {
@@ -290,24 +269,20 @@ std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double d
 }
 
 Bound Bounds::from_class(const Judged& judged, const std::string& why) const {
-  const DefaultTerms terms{
-      default_factor(judged.tensor_class(), judged.id.step, limits_.allowances()),
-      default_unit(precision_, limits_.allowances())};
-  const NoiseRow* const second = noise_.irreproducible().find(judged.id);
-  const double irreproducible =
-      second == nullptr
-          ? 0.0
-          : limits_.of({judged.tensor_class(), Statistic::kWhole}) * std::sqrt(second->sum_squared);
-  return {std::max(terms.factor * terms.unit * judged.statistics.reference_norm(), irreproducible),
+  const double roundings =
+      default_factor(judged.tensor_class(), judged.id.step, limits_.allowances()) *
+      default_unit(precision_, limits_.allowances());
+  Yardstick yardstick;
+  yardstick.add(Component::kClassDefault, squared(roundings * judged.statistics.reference_norm()));
+  if (const NoiseRow* const second = noise_.irreproducible().find(judged.id)) {
+    const double limit = limits_.of({judged.tensor_class(), Statistic::kWhole});
+    yardstick.raise_to(Component::kIrreproducible, squared(limit) * second->sum_squared);
+  }
+  return {yardstick.scale(),
           std::nullopt,
           BoundOrigin::kClassDefault,
           "class default (" + why + ")",
-          std::nullopt,
-          terms};
-}
-
-double NoiseTerms::squared_without_flips() const {
-  return std::max(mean_squared * growth + optimizer + inherited + of_scales + of_scalars, least);
+          yardstick};
 }
 
 double FactorComparison::needed_limit() const {

@@ -58,6 +58,7 @@
 
 #include "analysis/bounds/limits.h"
 #include "analysis/bounds/noise.h"
+#include "analysis/bounds/yardstick.h"
 #include "analysis/findings/check.h"
 #include "trace/sums/statistics.h"
 
@@ -71,32 +72,6 @@
 #include <vector>
 
 namespace ttrace {
-
-// What a bound from noise is made of, so that a report can show it; bounds.h says why. `growth`
-// multiplies s^2, `limit` the scale, `largest_pass` is max_k ||m_k - r||; all others are squares.
-struct NoiseTerms {
-  double mean_squared = 0.0;    // s^2
-  double irreproducible = 0.0;  // of which the reference alone, without noise, explains as much
-  double growth = 1.0;          // where micro-batches err partly alike
-  double optimizer = 0.0;       // flips of an update's sign
-  double inherited = 0.0;       // from parameters that an update has changed
-  double of_scales = 0.0;       // of quantised operands
-  double of_scalars = 0.0;      // one more rounding of a scalar
-  double least = 0.0;           // of the sum so far, where the candidate computed a multiple
-  double flips = 0.0;           // (2 ulp(max |r|))^2
-  double limit = 0.0;
-  double largest_pass = 0.0;
-  double pass_margin = 0.0;  // the bound is at least this times the largest pass
-  int passes = 0;
-
-  [[nodiscard]] double squared_without_flips() const;
-};
-
-// The same of a bound without noise: factor x unit x ||r||.
-struct DefaultTerms {
-  double factor = 0.0;
-  double unit = 0.0;
-};
 
 // alpha - 1 against what it is in noise passes; see Bounds::of_factor.
 struct FactorComparison {
@@ -117,8 +92,12 @@ struct Bound {
   std::optional<double> scale;  // noise scale that Q refers to
   BoundOrigin origin = BoundOrigin::kExact;
   std::string source;
-  std::optional<NoiseTerms> noise_terms = {};      // of a value above zero that came from noise
-  std::optional<DefaultTerms> default_terms = {};  // of a class default of a tensor's values
+  // Of a value above zero.
+  Yardstick yardstick = {};
+  double limit = 1.0;         // the value is this times the yardstick's scale,
+  double largest_pass = 0.0;  // but at least `pass_margin` x max_k ||m_k - r||
+  double pass_margin = 0.0;
+  int passes = 0;  // that the noise is from
 };
 
 // What is judged: a tensor of the reference and that of the candidate.
@@ -131,12 +110,6 @@ struct Judged {
 
   [[nodiscard]] TensorClass tensor_class() const { return class_of(id, dimensions); }
 };
-
-// Distance from |value| to the next larger number of a floating type.
-[[nodiscard]] double unit_in_last_place(ElementType type, double value);
-
-// The floating type with fewer mantissa bits; an integer type counts as exact.
-[[nodiscard]] ElementType coarser(ElementType left, ElementType right);
 
 // The errors of fewer elements, and of fewer slices, are not like one another.
 inline constexpr std::int64_t kFewElements = 32;
@@ -204,8 +177,8 @@ class Bounds {
   [[nodiscard]] Bound from_noise(const Judged& judged, const TensorNoise& noise) const;
   // The class whose limit holds: of a single number it is that of scalars.
   [[nodiscard]] TensorClass limiting_class(const Judged& judged) const;
-  // All but what flips add.
-  [[nodiscard]] NoiseTerms terms_of(const Judged& judged, const TensorNoise& noise) const;
+  // All but what storage adds.
+  [[nodiscard]] Yardstick yardstick_of(const Judged& judged, const TensorNoise& noise) const;
   [[nodiscard]] double common_growth(const TensorId& id) const;
   [[nodiscard]] Bound from_class(const Judged& judged, const std::string& why) const;
   // "5 noise passes x 2 (default limit)"

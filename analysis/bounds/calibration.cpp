@@ -43,19 +43,19 @@ void raise(RunMaxima& maxima, TensorClass tensor_class, Statistic statistic, dou
 // Which statistic the terms of a check are values of.
 struct StatisticTerm {
   Question question;
-  std::string_view term;  // empty: the value of the check
+  Term term;
   Statistic statistic;
 };
 constexpr auto kStatisticTerms = std::to_array<StatisticTerm>({
-    {Question::kWhole, "q", Statistic::kWhole},
-    {Question::kPart, "slice_q", Statistic::kSlice},
-    {Question::kPart, "group_q", Statistic::kGroup},
-    {Question::kFactor, "needed_limit", Statistic::kFactor},
-    {Question::kOperator, "", Statistic::kOperator},
-    {Question::kOperatorPart, "slice_q", Statistic::kOperatorSlice},
-    {Question::kOperatorPart, "row_q", Statistic::kOperatorRow},
-    {Question::kOperatorPart, "group_q", Statistic::kOperatorGroup},
-    {Question::kOperatorFactor, "needed_limit", Statistic::kOperatorFactor},
+    {Question::kWhole, Term::kQ, Statistic::kWhole},
+    {Question::kPart, Term::kSliceQ, Statistic::kSlice},
+    {Question::kPart, Term::kGroupQ, Statistic::kGroup},
+    {Question::kFactor, Term::kNeededLimit, Statistic::kFactor},
+    {Question::kOperator, Term::kQ, Statistic::kOperator},
+    {Question::kOperatorPart, Term::kSliceQ, Statistic::kOperatorSlice},
+    {Question::kOperatorPart, Term::kRowQ, Statistic::kOperatorRow},
+    {Question::kOperatorPart, Term::kGroupQ, Statistic::kOperatorGroup},
+    {Question::kOperatorFactor, Term::kNeededLimit, Statistic::kOperatorFactor},
 });
 
 // Where no limit decides: equality, class defaults, and a tensor that is nothing but noise.
@@ -194,10 +194,7 @@ RunMaxima run_maxima(const Report& report) {
     for (const StatisticTerm& entry : kStatisticTerms) {
       const Check* const check = tensor.find(entry.question);
       if (check != nullptr && has_limit(*check)) {
-        raise(maxima,
-              tensor.tensor_class,
-              entry.statistic,
-              entry.term.empty() ? check->value : check->term(entry.term));
+        raise(maxima, tensor.tensor_class, entry.statistic, check->term(entry.term));
       }
     }
   }

@@ -42,14 +42,14 @@ NonFinite non_finite(const std::vector<Shard>& shards) {
 
 // Largest finite magnitude of the reference's tensor next to the largest number of F16.
 std::string range_text(const Match& match) {
-  constexpr double kLargestF16 = 65504.0;
   double largest = 0.0;
   for (const Shard& shard : match.reference) {
     largest = std::max(largest, shard.record->max_abs);
   }
   const std::string text = "; the reference's largest magnitude is " + short_number(largest);
-  return match.candidate.front().record->type == ElementType::kF16
-             ? text + ", the largest number of f16 " + short_number(kLargestF16)
+  const ElementType type = match.candidate.front().record->type;
+  return type == ElementType::kF16
+             ? text + ", the largest number of f16 " + short_number(format_of(type).largest)
              : text;
 }
 
@@ -106,7 +106,7 @@ Hypotheses routing_flip(const Evidence& evidence) {
     return {};
   }
   const std::string text =
-      fmt::format("{} ({} of all choices differ)", routing->sentence, routing->term("flips"));
+      fmt::format("{} ({} of all choices differ)", routing->sentence, routing->term(Term::kFlips));
   return named_by_symptom(Signature::kRoutingFlip,
                           text +
                               ": the router's weight, its input, its bias or its choice of the "

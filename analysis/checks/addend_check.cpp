@@ -191,6 +191,7 @@ SliceComparison part_of(const AddendError& judged, double limit) {
   part.where = "the addend of " + ranks_text(std::vector{judged.rank});
   part.ranks = {judged.rank};
   part.error = judged.error;
+  part.scale = judged.scale;
   part.q = judged.error > 0.0 ? judged.error / judged.scale : 0.0;
   part.bound = std::max(limit * judged.scale, judged.reach);
   part.group_q = part.q;

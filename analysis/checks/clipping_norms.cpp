@@ -2,6 +2,7 @@
 
 #include "analysis/align/model_vocabulary.h"
 #include "analysis/bounds/bounds.h"
+#include "trace/base/unit_in_last_place.h"
 
 #include <ttrace/element_type.h>
 #include <ttrace/tensor_id.h>

@@ -15,7 +15,8 @@
 namespace ttrace {
 namespace {
 
-constexpr std::array kFormats = {ElementType::kE4M3, ElementType::kE5M2};
+// Coarser ones come later: the numbers of E2M1 are numbers of the others, too.
+constexpr std::array kFormats = {ElementType::kE4M3, ElementType::kE5M2, ElementType::kE2M1};
 using PerFormat = std::array<bool, kFormats.size()>;
 // What storing a value may take it from its code: the largest relative rounding of BF16, half a
 // unit in the last place. Half of it loses codes that a program has, and from 1/16 on a number of
@@ -23,10 +24,6 @@ using PerFormat = std::array<bool, kFormats.size()>;
 constexpr double kOffCode = 0x1p-8;
 
 using Shape = std::vector<std::int64_t>;
-
-double largest_of(ElementType format) {
-  return format == ElementType::kE4M3 ? 448.0 : 57344.0;
-}
 
 // A run of elements that lie one behind the other, of one side.
 class Row {
@@ -75,13 +72,13 @@ class Row {
 
 // Counts for the formats that the side may still have; counts of other formats mean nothing.
 struct SideCounts {
-  PerFormat is_format = {true, true};
+  PerFormat is_format = {true, true, true};
   std::array<std::int64_t, kFormats.size()> saturated{};
   std::array<std::int64_t, kFormats.size()> zero{};
 
   void add(const Row& row, std::size_t size) {
     for (std::size_t format = 0; format < kFormats.size(); ++format) {
-      const double largest = largest_of(kFormats.at(format));
+      const double largest = format_of(kFormats.at(format)).largest;
       for (std::size_t i = 0; is_format.at(format) && i < size; ++i) {
         const double code = row.code(format, i);
         is_format.at(format) = row.is_code(format, i);
@@ -90,8 +87,12 @@ struct SideCounts {
       }
     }
   }
-  [[nodiscard]] bool is_either() const { return is_format[0] || is_format[1]; }
-  [[nodiscard]] std::size_t format() const { return is_format[1] ? 1 : 0; }
+  [[nodiscard]] bool is_any() const { return std::ranges::count(is_format, true) > 0; }
+  // The coarsest that it may be. Requires: is_any().
+  [[nodiscard]] std::size_t format() const {
+    const auto last = std::find(is_format.rbegin(), is_format.rend(), true);
+    return static_cast<std::size_t>(is_format.rend() - last) - 1;
+  }
 };
 
 struct PairCounts {
@@ -113,7 +114,7 @@ struct PairCounts {
       }
     }
   }
-  [[nodiscard]] bool are_codes() const { return reference.is_either() && candidate.is_either(); }
+  [[nodiscard]] bool are_codes() const { return reference.is_any() && candidate.is_any(); }
 };
 
 // Number of the first scale of the row with that number; a row is an index of all dimensions but
@@ -183,7 +184,7 @@ PairCounts count(const Quantised& reference,
 
 // Along one dimension.
 std::optional<std::int64_t> block_size(std::int64_t elements, std::int64_t blocks) {
-  constexpr std::array<std::int64_t, 3> kKnown = {1, 32, 128};
+  constexpr std::array<std::int64_t, 4> kKnown = {1, 16, 32, 128};
   if (blocks < 1 || blocks > elements) {
     return std::nullopt;
   }

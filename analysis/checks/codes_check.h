@@ -1,23 +1,23 @@
-// Recovers the FP8 codes of an operand from its values and its scales, and compares them with the
-// reference's.
+// Recovers the FP8 or FP4 codes of an operand from its values and its scales, and compares them
+// with the reference's.
 //
 //   code = the number of the format nearest to value / scale
 //
 // A value is code x scale, rounded to the type in which it is stored. In BF16 this rounding is at
 // most 2^-8 of the value, while numbers of E4M3 are at least 1/15 of one another apart. So the
 // recovered code is exactly the one that the program had. A quotient that is farther than 2^-8 from
-// every number of a format does not belong to it, and this decides the format: a side has E5M2 if
-// all of its quotients are numbers of E5M2, else E4M3. If they are numbers of both (a few codes,
-// all zeros), it has the format of the other side, provided that one is unambiguous.
+// every number of a format does not belong to it, and this decides the format: a side has E2M1
+// (FP4) if all of its quotients are numbers of E2M1, E5M2 if all are numbers of E5M2, else E4M3. If
+// they are numbers of several (a few codes, all zeros), it has a format that both sides may have.
 //
 // Codes are equal in bits if the candidate's equal the reference's after a power of two between the
 // two scales is taken out, block by block, because floating-point numbers then keep their mantissa.
-// Blocks need no declaration: along a dimension of n elements with b scales, a block is 1, 32 or
-// 128 long, the first of these with ceil(n / b) blocks, else n / b.
+// Blocks need no declaration: along a dimension of n elements with b scales, a block is 1, 16, 32
+// or 128 long, the first of these with ceil(n / b) blocks, else n / b.
 //
 // Sources: Micikevicius et al., "FP8 formats for deep learning" (2022), for the formats; OCP
-// "Microscaling formats (MX)" 1.0 for blocks of 32; TransformerEngine for blocks of 128 and
-// 128 x 128.
+// "Microscaling formats (MX)" 1.0 for E2M1 and blocks of 32; NVFP4 for blocks of 16;
+// TransformerEngine for blocks of 128 and 128 x 128.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

@@ -3,6 +3,7 @@
 #include "analysis/align/values.h"
 #include "analysis/bounds/bounds.h"
 #include "analysis/findings/wording.h"
+#include "trace/base/unit_in_last_place.h"
 #include "trace/file/record.h"
 
 #include <ttrace/element_type.h>

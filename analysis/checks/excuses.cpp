@@ -49,7 +49,7 @@ bool is_not_finite_alone(const TensorVerdict& tensor) {
 double share_with_overflows(const TensorVerdict& tensor) {
   const Check* const finite = tensor.find(Question::kFinite);
   return finite == nullptr || finite->holds ? tensor.ratio()
-                                            : finite->term("error") / tensor.bound();
+                                            : finite->term(Term::kError) / tensor.bound();
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ bool is_of_size_alone(const TensorVerdict& tensor) {
                          !tensor.fails(Question::kOperatorFactor);
   return are_right && tensor.status() == Status::kDiverged &&
          (tensor.tier() == Tier::kT2 || tensor.symptom() == Symptom::kTooCoarse ||
-          (is_not_finite_alone(tensor) && operators->term("unlike") == 0.0));
+          (is_not_finite_alone(tensor) && operators->term(Term::kUnlike) == 0.0));
 }
 
 Excuses behind_flips(std::span<const TensorVerdict> tensors) {
@@ -84,7 +84,7 @@ Excuses behind_flips(std::span<const TensorVerdict> tensors) {
                               to_string(*flip))};
     }
     const Check* const routing = tensor.find(Question::kRouting);
-    if (routing != nullptr && routing->term("flips") > 0.0) {
+    if (routing != nullptr && routing->term(Term::kFlips) > 0.0) {
       flipped.emplace(place, tensor.id);
       first = first ? first : std::optional(tensor.id);
     }

@@ -81,12 +81,12 @@ Check coarseness_check(const GoldenComparison& golden, const std::string& precis
   check.holds = !golden.is_too_coarse();
   check.origin = BoundOrigin::kNoise;
   check.source = "golden pass, the most that round-off explains";
-  check.terms = {{"rho", golden.rho()},
-                 {"candidate_error", golden.candidate_error},
-                 {"reference_error", golden.reference_error},
-                 {"least", golden.least},
-                 {"limit", golden.limit},
-                 {"is_as_accurate", golden.is_as_accurate() ? 1.0 : 0.0}};
+  check.terms = {{Term::kRho, golden.rho()},
+                 {Term::kCandidateError, golden.candidate_error},
+                 {Term::kReferenceError, golden.reference_error},
+                 {Term::kLeastRho, golden.least},
+                 {Term::kLargestRho, golden.limit},
+                 {Term::kIsAsAccurate, golden.is_as_accurate() ? 1.0 : 0.0}};
   if (!check.holds) {
     check.sentence = fmt::format(
         "it computes in lower precision than {}, or wrongly: its error against FP64 is {}x the "

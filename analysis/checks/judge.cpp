@@ -10,6 +10,7 @@
 #include "analysis/checks/values_check.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/random.h"
+#include "trace/base/unit_in_last_place.h"
 #include "trace/merge/merge.h"
 #include "trace/merge/routing.h"
 #include "trace/sums/statistics.h"

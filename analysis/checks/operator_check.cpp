@@ -36,7 +36,7 @@ double equal_part(const MergeResult& twin, const MergeResult& candidate) {
 
 // The extra rounding that the layout causes, relative to the operators' own roundings.
 double growth_of(const OperatorResidual& residual) {
-  const double own = std::max(residual.native, residual.rounding);
+  const double own = residual.own();
   return own > 0.0 ? squared(residual.scale() / own) : 1.0;
 }
 
@@ -55,7 +55,7 @@ std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
                                               const Match& match,
                                               std::int64_t head) {
   TensorNoise noise;
-  noise.mean_squared = squared(std::max(residual.native, residual.rounding));
+  noise.mean_squared = squared(residual.own());
   noise.passes = static_cast<int>(kPooledPasses);  // the twin counts as much as the average
   for (const SliceSums& slice : parts.twin.sums) {
     noise.slices.push_back(slice.difference_squared);
@@ -72,7 +72,7 @@ std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
 // Whether most of the scale is the error of the native pass.
 bool is_estimate(const OperatorResidual& residual) {
   return residual.native > residual.rounding &&
-         2.0 * squared(residual.native) > squared(residual.scale());
+         2.0 * squared(residual.native) > residual.yardstick.squared();
 }
 
 // The variance of the sum over all elements along f, if the errors of a dimension's slices are
@@ -370,11 +370,15 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   result.bit_equal = equal_part(sides->twin, candidate);
   result.unlike = unlike_in(*sides, candidate);
   result.rounding = coarser * rounding_of(type, step) * std::sqrt(squared_norm);
-  result.structure = std::sqrt(
-      squared_addends(match, limits_) +
-      squared_sums(match, sides->error, std::max(result.native, result.rounding)) +
-      gradients_.squared_rounding(match.id, type, squared_norm) + squared(clipping) * squared_norm +
-      (other_grid ? squared_other_grid(match, sides->error) : 0.0));
+  result.yardstick.add(Component::kNative, squared(result.native));
+  result.yardstick.raise_to(Component::kNativeRounding, squared(result.rounding));
+  result.yardstick.add(Component::kStoredAddends, squared_addends(match, limits_));
+  result.yardstick.add(Component::kRankSums, squared_sums(match, sides->error, result.own()));
+  result.yardstick.add(Component::kGradientSums,
+                       gradients_.squared_rounding(match.id, type, squared_norm));
+  result.yardstick.add(Component::kClippingNorm, squared(clipping) * squared_norm);
+  result.yardstick.add(Component::kOtherGrid,
+                       other_grid ? squared_other_grid(match, sides->error) : 0.0);
   result.factor = sides->error.factor();
   result.native_factor = sides->own.factor();
   const TensorClass tensor_class = class_of(match.id, sides->expected.shape.size());

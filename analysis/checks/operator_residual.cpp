@@ -20,16 +20,16 @@ Check whole_check(const OperatorResidual& residual, double candidate_norm) {
   check.detectable = residual.limit * residual.scale() / candidate_norm;
   check.origin = BoundOrigin::kNoise;
   check.source = "forced passes";
-  check.terms = {{"error", residual.error},
-                 {"native", residual.native},
-                 {"rounding", residual.rounding},
-                 {"structure", residual.structure},
-                 {"scale", residual.scale()},
-                 {"norm", residual.norm},
-                 {"bit_equal", residual.bit_equal},
-                 {"unlike", residual.unlike},
-                 {"factor", residual.factor},
-                 {"native_factor", residual.native_factor}};
+  check.terms = {{Term::kError, residual.error},
+                 {Term::kScale, residual.scale()},
+                 {Term::kQ, check.value},
+                 {Term::kNative, residual.native},
+                 {Term::kNorm, residual.norm},
+                 {Term::kBitEqual, residual.bit_equal},
+                 {Term::kUnlike, residual.unlike},
+                 {Term::kFactor, residual.factor},
+                 {Term::kNativeFactor, residual.native_factor}};
+  check.components = residual.yardstick.components();
   if (!check.holds) {
     check.sentence = fmt::format(
         "its operators are wrong: given the candidate's own inputs, the error is {}x the "
@@ -77,8 +77,8 @@ Check factor_check(const FactorComparison& factor) {
 
 }  // namespace
 
-double OperatorResidual::scale() const {
-  return std::hypot(std::max(native, rounding), structure);
+double OperatorResidual::own() const {
+  return std::max(native, rounding);
 }
 
 double OperatorResidual::residual() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "analysis/bounds/bounds.h"
+#include "analysis/bounds/yardstick.h"
 #include "analysis/checks/slices.h"
 #include "analysis/findings/check.h"
 
@@ -19,11 +20,11 @@ struct OperatorResidual {
   double error = 0.0;          // ||c - f||
   double native = 0.0;         // ||n - f||
   double rounding = 0.0;       // u ||c||
-  double structure = 0.0;      // e
   double norm = 0.0;           // ||f||
   double bit_equal = 0.0;      // part of the elements in which c is n
   double unlike = 0.0;         // elements that are finite in c alone, or in neither f nor n
   double limit = 0.0;          // largest R that passes; Inf: any
+  Yardstick yardstick = {};    // max(native, rounding)^2 and the components of e^2
   double factor = 0.0;         // <c, f> / <f, f>
   double native_factor = 0.0;  // <n, f> / <f, f>
   // The worst part and the factor, where the tensor has slices or is a sum of ranks' addends.
@@ -31,7 +32,9 @@ struct OperatorResidual {
   std::optional<FactorComparison> in_noise = {};
   std::optional<Hypothesis> claim = {};  // where the check of addends knows it
 
-  [[nodiscard]] double scale() const;
+  [[nodiscard]] double scale() const { return yardstick.scale(); }
+  // What the operators themselves round, without what the layout adds.
+  [[nodiscard]] double own() const;
   // R; 0 if the error is 0, Inf where only the scale is.
   [[nodiscard]] double residual() const;
   // Keeps the figures of the whole tensor, all of which are within bound.

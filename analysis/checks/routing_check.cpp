@@ -159,9 +159,9 @@ Check routing_check(const MergeResult& reference,
   check.holds = flips.illegal == 0;
   check.origin = bound.origin;
   check.source = bound.source;
-  check.terms = {{"tokens", static_cast<double>(flips.tokens)},
-                 {"flips", static_cast<double>(flips.flips)},
-                 {"illegal", static_cast<double>(flips.illegal)}};
+  check.terms = {{Term::kTokens, static_cast<double>(flips.tokens)},
+                 {Term::kFlips, static_cast<double>(flips.flips)},
+                 {Term::kIllegal, static_cast<double>(flips.illegal)}};
   if (!check.holds) {
     check.sentence = sentence_of(flips, reference.shape);
   }

@@ -113,6 +113,7 @@ class Search {
                   bound.added_squared);
     SliceComparison result;
     result.error = std::sqrt(sums.difference_squared);
+    result.scale = scale;
     result.q = result.error / scale;
     result.bound = limit * scale;
     return result;
@@ -340,11 +341,12 @@ Check check_of(const SliceComparison& slice, Question question) {
   check.holds = !slice.beyond();
   check.origin = BoundOrigin::kNoise;
   check.place = {slice.where, slice.ranks};
-  check.terms = {{"q", slice.q},
-                 {"slice_q", slice.slice_q},
-                 {"row_q", slice.row_q},
-                 {"group_q", slice.group_q},
-                 {"is_addend", slice.is_addend ? 1.0 : 0.0}};
+  check.terms = {{Term::kScale, slice.scale},
+                 {Term::kQ, slice.q},
+                 {Term::kSliceQ, slice.slice_q},
+                 {Term::kRowQ, slice.row_q},
+                 {Term::kGroupQ, slice.group_q},
+                 {Term::kIsAddend, slice.is_addend ? 1.0 : 0.0}};
   return check;
 }
 
@@ -357,7 +359,7 @@ Check check_of(const FactorComparison& factor, Question question) {
   check.detectable = factor.bound;
   check.origin = BoundOrigin::kNoise;
   check.place.where = factor.where;
-  check.terms = {{"scale", factor.scale}, {"needed_limit", factor.needed_limit()}};
+  check.terms = {{Term::kScale, factor.scale}, {Term::kNeededLimit, factor.needed_limit()}};
   return check;
 }
 

@@ -40,7 +40,8 @@ struct SliceComparison {
   std::string where;       // "rows 17:18 of dimension 0"
   std::vector<int> ranks;  // candidate's, that hold it
   double error = 0.0;      // ||c - r|| over it
-  double q = 0.0;          // error over its own noise scale
+  double scale = 0.0;      // of its own noise
+  double q = 0.0;          // error / scale
   double bound = 0.0;
   double slice_q = 0.0;    // largest of any row or index of a dimension
   double row_q = 0.0;      // largest of any row, where rows have a limit of their own

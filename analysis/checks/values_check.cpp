@@ -69,9 +69,9 @@ std::string nonfinite_difference(const TensorPair& pair) {
 // The smallest magnitude of a shard's values that overflows; Inf of types other than F16, whose
 // range no sound value comes near.
 double overflow_of(const Shard& shard) {
-  constexpr double kRoundsToInf = 65520.0;
-  return shard.record->type == ElementType::kF16 ? kRoundsToInf / shard.record->placement.scale
-                                                 : std::numeric_limits<double>::infinity();
+  const ElementType type = shard.record->type;
+  return type == ElementType::kF16 ? format_of(type).overflow() / shard.record->placement.scale
+                                   : std::numeric_limits<double>::infinity();
 }
 
 double error_with_overflows(const TensorPair& pair, double error, const Match& match) {
@@ -166,34 +166,20 @@ void describe(const Comparison& comparison, const Bound& bound, double ratio, Ch
 
 void add_terms(const Bound& bound, Check& check) {
   if (bound.scale) {
-    check.terms.push_back({"scale", *bound.scale});
-    check.terms.push_back({"q",
-                           *bound.scale > 0.0   ? check.value / *bound.scale
-                           : check.value == 0.0 ? 0.0
-                                                : std::numeric_limits<double>::infinity()});
+    check.terms = {{Term::kScale, *bound.scale},
+                   {Term::kQ,
+                    *bound.scale > 0.0   ? check.value / *bound.scale
+                    : check.value == 0.0 ? 0.0
+                                         : std::numeric_limits<double>::infinity()}};
   }
-  if (bound.noise_terms) {
-    const NoiseTerms& noise = *bound.noise_terms;
+  if (bound.passes > 0) {
     check.terms.insert(check.terms.end(),
-                       {{"mean_squared", noise.mean_squared},
-                        {"irreproducible", noise.irreproducible},
-                        {"growth", noise.growth},
-                        {"optimizer", noise.optimizer},
-                        {"inherited", noise.inherited},
-                        {"of_scales", noise.of_scales},
-                        {"of_scalars", noise.of_scalars},
-                        {"least", noise.least},
-                        {"flips", noise.flips},
-                        {"limit", noise.limit},
-                        {"largest_pass", noise.largest_pass},
-                        {"pass_margin", noise.pass_margin},
-                        {"passes", static_cast<double>(noise.passes)},
-                        {"noise_scale", std::sqrt(noise.squared_without_flips() + noise.flips)}});
+                       {{Term::kLimit, bound.limit},
+                        {Term::kLargestPass, bound.largest_pass},
+                        {Term::kPassMargin, bound.pass_margin},
+                        {Term::kPasses, static_cast<double>(bound.passes)}});
   }
-  if (bound.default_terms) {
-    check.terms.push_back({"class_factor", bound.default_terms->factor});
-    check.terms.push_back({"unit", bound.default_terms->unit});
-  }
+  check.components = bound.yardstick.components();
 }
 
 Check worst_part_check(const SliceComparison& slice, double reference_norm) {
@@ -290,7 +276,7 @@ std::vector<Check> finite_checks(const TensorPair& pair,
   }
   Check check =
       failed(Question::kFinite, std::move(sentence), holders_of_nonfinite(match.candidate));
-  check.terms = {{"error", error_with_overflows(pair, statistics.error_norm(), match)}};
+  check.terms = {{Term::kError, error_with_overflows(pair, statistics.error_norm(), match)}};
   return {std::move(check)};
 }
 
@@ -354,10 +340,10 @@ Check tolerance_check(const Tolerance& tolerance,
   check.detectable = measured.norm > 0.0 && comparison.reference_norm > 0.0
                          ? measured.norm / comparison.reference_norm
                          : 0.0;
-  check.terms = {{"rtol", tolerance.rtol},
-                 {"atol", tolerance.atol},
-                 {"beyond", static_cast<double>(measured.beyond)},
-                 {"norm", measured.norm}};
+  check.terms = {{Term::kRtol, tolerance.rtol},
+                 {Term::kAtol, tolerance.atol},
+                 {Term::kBeyond, static_cast<double>(measured.beyond)},
+                 {Term::kNorm, measured.norm}};
   if (!check.holds) {
     check.sentence = fmt::format(
         "{} of {} differ by more than {}; the worst, at {}, exceeds it by a factor of {}",

@@ -37,7 +37,7 @@ namespace ttrace {
 [[nodiscard]] std::vector<std::int64_t> unlike_in_finiteness(const TensorPair& pair);
 
 // NaN and Inf that the two sides do not have at the same places, in the same sign. The term
-// `error` of a failed check is ||c - r|| with every Inf of F16 that one side alone has as the
+// kError of a failed check is ||c - r|| with every Inf of F16 that one side alone has as the
 // smallest number that overflows, 65520; Inf where something else is not finite.
 [[nodiscard]] std::vector<Check> finite_checks(const TensorPair& pair,
                                                const Statistics& statistics,

@@ -23,6 +23,7 @@ struct Precedence {
   Measures measures;
   Question group;  // the first question of the group, of which only the first failed one speaks
   GivesBound bound;
+  std::string_view words = {};  // for people; empty: the name
 };
 
 using enum Tier;
@@ -45,18 +46,60 @@ constexpr auto kPrecedence = std::to_array<Precedence>({
     {kNorm, "norm", kT0, Symptom::kNorm, kNumber, kNorm, kIfItFails},
     {kMean, "mean", kT0, Symptom::kMean, kNumber, kMean, kIfItFails},
     {kCast, "cast", kT0, Symptom::kCast, kNothing, kCast, kNever},
-    {kExact, "exact", kT0, Symptom::kNotEqual, kSize, kExact, kAlways},
-    {kDyadic, "dyadic", kT3, Symptom::kNotExact, kSize, kDyadic, kAlways},
-    {kOperator, "operator", kT1, Symptom::kOperator, kSize, kOperator, kNever},
-    {kOperatorPart, "operator_slice", kT1, Symptom::kOperator, kSize, kOperator, kNever},
-    {kOperatorFactor, "operator_factor", kT1, Symptom::kOperator, kSize, kOperator, kNever},
-    {kRouting, "flips", kT2, Symptom::kIllegalFlip, kSize, kRouting, kAlways},
-    {kTolerance, "tolerance", kT2, Symptom::kOutOfBound, kSize, kTolerance, kAlways},
-    {kWhole, "whole", kT2, Symptom::kOutOfBound, kSize, kWhole, kAlways},
-    {kPart, "slice", kT2, Symptom::kSlice, kSize, kWhole, kNever},
-    {kFactor, "factor", kT2, Symptom::kFactor, kSize, kWhole, kNever},
-    {kTooAccurate, "too_accurate", kGolden, Symptom::kTooAccurate, kSize, kTooAccurate, kNever},
-    {kTooCoarse, "too_coarse", kGolden, Symptom::kTooCoarse, kSize, kTooCoarse, kNever},
+    {kExact, "exact", kT0, Symptom::kNotEqual, kSize, kExact, kAlways, "equal values"},
+    {kDyadic, "dyadic", kT3, Symptom::kNotExact, kSize, kDyadic, kAlways, "equal values"},
+    {kOperator,
+     "operator",
+     kT1,
+     Symptom::kOperator,
+     kSize,
+     kOperator,
+     kNever,
+     "its own operators, R"},
+    {kOperatorPart,
+     "operator_slice",
+     kT1,
+     Symptom::kOperator,
+     kSize,
+     kOperator,
+     kNever,
+     "the worst part"},
+    {kOperatorFactor,
+     "operator_factor",
+     kT1,
+     Symptom::kOperator,
+     kSize,
+     kOperator,
+     kNever,
+     "a factor"},
+    {kRouting, "flips", kT2, Symptom::kIllegalFlip, kSize, kRouting, kAlways, "choices of experts"},
+    {kTolerance,
+     "tolerance",
+     kT2,
+     Symptom::kOutOfBound,
+     kSize,
+     kTolerance,
+     kAlways,
+     "the user's tolerance"},
+    {kWhole, "whole", kT2, Symptom::kOutOfBound, kSize, kWhole, kAlways, "the whole tensor"},
+    {kPart, "slice", kT2, Symptom::kSlice, kSize, kWhole, kNever, "the worst part"},
+    {kFactor, "factor", kT2, Symptom::kFactor, kSize, kWhole, kNever, "a factor"},
+    {kTooAccurate,
+     "too_accurate",
+     kGolden,
+     Symptom::kTooAccurate,
+     kSize,
+     kTooAccurate,
+     kNever,
+     "golden rho"},
+    {kTooCoarse,
+     "too_coarse",
+     kGolden,
+     Symptom::kTooCoarse,
+     kSize,
+     kTooCoarse,
+     kNever,
+     "golden rho"},
 });
 
 constexpr bool rows_stand_in_order() {
@@ -105,41 +148,9 @@ std::string_view name_of(Question question) {
   return row_of(question).name;
 }
 
-std::string_view name_of(Symptom symptom) {
-  constexpr auto kNames = std::to_array<std::pair<Symptom, std::string_view>>({
-      {Symptom::kNone, "none"},
-      {Symptom::kMissing, "missing"},
-      {Symptom::kRanksContradict, "ranks_contradict"},
-      {Symptom::kGap, "gap"},
-      {Symptom::kOverlap, "overlap"},
-      {Symptom::kReplicasDisagree, "replicas_disagree"},
-      {Symptom::kAddendsMissing, "addends_missing"},
-      {Symptom::kShapesDiffer, "shapes_differ"},
-      {Symptom::kTypesDiffer, "types_differ"},
-      {Symptom::kRowsDiffer, "rows_differ"},
-      {Symptom::kNonFinite, "non_finite"},
-      {Symptom::kNotEqual, "not_equal"},
-      {Symptom::kIllegalFlip, "illegal_flip"},
-      {Symptom::kRecompute, "recompute_differs"},
-      {Symptom::kSameDraws, "same_draws"},
-      {Symptom::kMessage, "message_differs"},
-      {Symptom::kCollective, "collective_wrong"},
-      {Symptom::kNorm, "norm_wrong"},
-      {Symptom::kMean, "mean_wrong"},
-      {Symptom::kCast, "not_its_master"},
-      {Symptom::kFactor, "factor"},
-      {Symptom::kSlice, "slice_out_of_bound"},
-      {Symptom::kOutOfBound, "out_of_bound"},
-      {Symptom::kOperator, "operator"},
-      {Symptom::kSource, "other_source"},
-      {Symptom::kNotExact, "not_exact"},
-      {Symptom::kTooAccurate, "too_accurate"},
-      {Symptom::kTooCoarse, "too_coarse"},
-  });
-  const auto found =
-      std::ranges::find(kNames, symptom, &std::pair<Symptom, std::string_view>::first);
-  TTRACE_CHECK(found != kNames.end(), InternalError, "a symptom has no name");
-  return found->second;
+std::string_view words_of(Question question) {
+  const Precedence& row = row_of(question);
+  return row.words.empty() ? row.name : row.words;
 }
 
 Tier tier_of(Question question) {
@@ -179,13 +190,16 @@ double Check::share() const {
   return bound == 0.0 ? kInfinity : std::abs(value) / bound;
 }
 
-double Check::term(std::string_view name) const {
-  const auto found = std::ranges::find(terms, name, &Term::name);
-  return found == terms.end() ? 0.0 : found->value;
+double Check::term(Term term) const {
+  const std::optional<double> found = find(term);
+  TTRACE_CHECK(
+      found, InternalError, "the check ", name_of(question), " has no term ", name_of(term));
+  return *found;
 }
 
-bool Check::has_term(std::string_view name) const {
-  return std::ranges::find(terms, name, &Term::name) != terms.end();
+std::optional<double> Check::find(Term term) const {
+  const auto found = std::ranges::find(terms, term, &TermValue::term);
+  return found == terms.end() ? std::nullopt : std::optional(found->value);
 }
 
 bool is_sharp(const Check& check) {

@@ -5,6 +5,8 @@
 #pragma once
 
 #include "analysis/findings/diagnosis.h"
+#include "analysis/findings/symptom.h"
+#include "analysis/findings/term.h"
 
 #include <ttrace/tensor_id.h>
 
@@ -55,45 +57,14 @@ enum class Question : std::uint8_t {
   kTooCoarse,       // golden: is it farther from FP64 than its precision explains?
 };
 
-// The symptom of a failed check.
-enum class Symptom : std::uint8_t {
-  kNone,
-  kMissing,           // on one side
-  kRanksContradict,   // ranks claim different shapes or types
-  kGap,               // elements that no rank holds
-  kOverlap,           // elements claimed twice
-  kReplicasDisagree,  // copies differ
-  kAddendsMissing,    // fewer partial sums than declared
-  kShapesDiffer,      // logical shapes of the two sides
-  kTypesDiffer,       // element types of the two sides
-  kRowsDiffer,        // rows of a sparse dimension that the two sides hold
-  kNonFinite,         // NaN or Inf on one side
-  kNotEqual,          // must be equal and is not
-  kIllegalFlip,       // experts chosen that round-off does not explain
-  kRecompute,         // a recomputed value is not the first one
-  kSameDraws,         // ranks drew the same random numbers for different parts of a tensor
-  kMessage,           // received is not what was sent
-  kCollective,        // a collective returns what its inputs do not make
-  kNorm,              // a norm is not that of the tensors it is made from
-  kMean,              // a mean is not that of the tensor it is made from
-  kCast,              // a parameter is not its high-precision copy, rounded
-  kFactor,            // candidate = factor x reference explains the error
-  kSlice,             // within bound as a whole, but not in a slice, a head or a shard
-  kOutOfBound,        // any other error beyond the bound
-  kOperator,          // its operators are wrong, given the candidate's own inputs
-  kSource,            // an input is not what the module before has returned
-  kNotExact,          // of small integers not the sums that it must be
-  kTooAccurate,       // nearer to the golden pass than its precision can be
-  kTooCoarse,         // farther from the golden pass than its precision explains
-};
-
 // The source of a bound; Check::source describes it in words.
 enum class BoundOrigin : std::uint8_t { kExact, kNoise, kClassDefault, kAsked };
 
-// "T0"; "operator_slice"; "replicas_disagree", "none".
+// "T0"; "operator_slice".
 [[nodiscard]] std::string_view name_of(Tier tier);
 [[nodiscard]] std::string_view name_of(Question question);
-[[nodiscard]] std::string_view name_of(Symptom symptom);
+// For people: "its own operators, R".
+[[nodiscard]] std::string_view words_of(Question question);
 
 // When the bound of a check is the bound of its whole tensor. Of several such checks, one that
 // failed and is kIfItFails comes first, then the one that stands last in the order of precedence.
@@ -110,12 +81,6 @@ struct CheckedPart {
   std::vector<int> ranks;  // candidate's
 };
 
-// A number that a check was decided by.
-struct Term {
-  std::string_view name;  // a literal
-  double value = 0.0;
-};
-
 struct Check {
   Question question = Question::kStructure;
   bool holds = true;
@@ -126,8 +91,9 @@ struct Check {
   BoundOrigin origin = BoundOrigin::kExact;
   std::string source;  // of the bound: "5 noise passes x 2 (default limit)"
   CheckedPart place;
-  std::vector<Term> terms;
-  std::string sentence;                  // what is wrong; empty if the check holds
+  std::vector<TermValue> terms;
+  std::vector<ComponentValue> components;  // add up to the square of Term::kScale
+  std::string sentence;                    // what is wrong; empty if the check holds
   std::optional<Hypothesis> claim = {};  // why, where the numbers that the check was made of say so
   // Of a copy: the candidate's record that it must be equal to.
   std::optional<TensorId> original = {};
@@ -140,9 +106,9 @@ struct Check {
   // |value| / bound, of kTooAccurate bound / value; 0 if the value is 0, Inf where only the
   // bound is. Without numbers 0 if it holds, else Inf.
   [[nodiscard]] double share() const;
-  // 0 for a name that the check has no term of.
-  [[nodiscard]] double term(std::string_view name) const;
-  [[nodiscard]] bool has_term(std::string_view name) const;
+  // Throws InternalError if the check has no such term.
+  [[nodiscard]] double term(Term term) const;
+  [[nodiscard]] std::optional<double> find(Term term) const;
 };
 
 // Whether an error as large as the tensor itself would have failed. Requires: a check of a size.

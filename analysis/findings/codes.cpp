@@ -4,12 +4,16 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
 
 namespace ttrace {
 
 std::string format_text(ElementType format) {
-  return format == ElementType::kE4M3 ? "E4M3" : "E5M2";
+  std::string text(name_of(format));
+  std::ranges::transform(text, text.begin(), [](char c) { return std::toupper(c); });
+  return text;
 }
 
 std::string codes_text(const CodesComparison& codes) {

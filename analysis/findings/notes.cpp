@@ -15,11 +15,11 @@ void note_weak_operators(Report& report) {
   const TensorVerdict* worst = nullptr;
   const auto share = [](const TensorVerdict& tensor) {
     const Check& operators = *tensor.find(Question::kOperator);
-    return operators.term("native") / operators.term("norm");
+    return operators.term(Term::kNative) / operators.term(Term::kNorm);
   };
   for (const TensorVerdict& tensor : report.tensors) {
     const Check* const operators = tensor.find(Question::kOperator);
-    if (operators != nullptr && operators->term("norm") > 0.0 && is_weak(*operators)) {
+    if (operators != nullptr && operators->term(Term::kNorm) > 0.0 && is_weak(*operators)) {
       ++count;
       worst = worst == nullptr || share(tensor) > share(*worst) ? &tensor : worst;
     }

@@ -135,10 +135,10 @@ std::optional<RoutingTotals> Report::flips() const {
       continue;
     }
     all = all ? all : std::optional(RoutingTotals{});
-    const auto flips = static_cast<std::int64_t>(routing->term("flips"));
-    all->tokens += static_cast<std::int64_t>(routing->term("tokens"));
+    const auto flips = static_cast<std::int64_t>(routing->term(Term::kFlips));
+    all->tokens += static_cast<std::int64_t>(routing->term(Term::kTokens));
     all->flips += flips;
-    all->illegal += static_cast<std::int64_t>(routing->term("illegal"));
+    all->illegal += static_cast<std::int64_t>(routing->term(Term::kIllegal));
     // a / b > c / d without dividing by zero
     if (flips > 0 && routing->value * all->bound >= all->largest_move * routing->bound) {
       all->largest_move = routing->value;

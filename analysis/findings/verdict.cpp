@@ -39,18 +39,55 @@ struct ExcuseRow {
   std::optional<bool> of_failure;  // the status needs that a check failed, or that none did
   bool silences;                   // what failed is not worth a word
   bool permits;                    // what failed stays wrong, but is no finding
+  std::string_view why = {};       // the tensor is not judged; empty: something else answers for it
 };
 
 constexpr auto kExcuses = std::to_array<ExcuseRow>({
     {Excuse::kInterrupted, "interrupted", Status::kIncomplete, false, false, false},
-    {Excuse::kRounds, "reference_rounds", Status::kNotJudged, false, false, false},
+    {Excuse::kRounds,
+     "reference_rounds",
+     Status::kNotJudged,
+     false,
+     false,
+     false,
+     "the reference itself rounds here"},
     {Excuse::kCopied, "copied_input", std::nullopt, false, false, false},
-    {Excuse::kReplaced, "replaced_input", Status::kNotJudged, true, true, false},
-    {Excuse::kOneSided, "one_sided", Status::kNotJudged, true, true, false},
+    {Excuse::kReplaced,
+     "replaced_input",
+     Status::kNotJudged,
+     true,
+     true,
+     false,
+     "its values were replaced, and no record shows what it should be"},
+    {Excuse::kOneSided,
+     "one_sided",
+     Status::kNotJudged,
+     true,
+     true,
+     false,
+     "on the other side it belongs to an alias, or nothing needs it"},
     {Excuse::kUnaligned, "unaligned_samples", Status::kNotJudged, false, false, false},
-    {Excuse::kOtherData, "other_data", Status::kNotJudged, std::nullopt, true, false},
-    {Excuse::kNotFinite, "not_finite", Status::kNotJudged, false, false, false},
-    {Excuse::kNoBound, "no_bound", Status::kNotJudged, false, false, false},
+    {Excuse::kOtherData,
+     "other_data",
+     Status::kNotJudged,
+     std::nullopt,
+     true,
+     false,
+     "the programs read other data, and the reference does not repeat its own"},
+    {Excuse::kNotFinite,
+     "not_finite",
+     Status::kNotJudged,
+     false,
+     false,
+     false,
+     "no element is finite on both sides"},
+    {Excuse::kNoBound,
+     "no_bound",
+     Status::kNotJudged,
+     false,
+     false,
+     false,
+     "round-off explains an error as large as the tensor itself"},
     {Excuse::kHarmlessScale, "harmless_scale", Status::kWithin, true, true, false},
     {Excuse::kBehindFlip, "behind_flip", Status::kBehindFlip, true, false, false},
     {Excuse::kRandom, "random", Status::kNotJudged, true, false, false},
@@ -101,6 +138,12 @@ void TensorVerdict::excuse(Excuse excuse, std::string sentence) {
 const Check* TensorVerdict::find(Question question) const {
   const auto found = std::ranges::find(checks, question, &Check::question);
   return found == checks.end() ? nullptr : &*found;
+}
+
+std::string_view TensorVerdict::why_not_judged() const {
+  const auto said = std::ranges::find_if(
+      excuses, [](const Excused& excused) { return !row_of(excused.excuse).why.empty(); });
+  return said == excuses.end() ? "something else answers for it" : row_of(said->excuse).why;
 }
 
 bool TensorVerdict::has(Excuse excuse) const {
@@ -159,7 +202,7 @@ bool TensorVerdict::has_too_little_noise() const {
   const Check* const golden = find(Question::kTooCoarse);
   const bool is_beyond_noise = whole != nullptr && whole->origin == BoundOrigin::kNoise &&
                                !whole->holds && whole->bound > 0.0;
-  return is_beyond_noise && golden != nullptr && golden->term("is_as_accurate") > 0.0;
+  return is_beyond_noise && golden != nullptr && golden->term(Term::kIsAsAccurate) > 0.0;
 }
 
 Tier TensorVerdict::tier() const {
@@ -279,7 +322,7 @@ double TensorVerdict::bound() const {
   if (own == nullptr || !own->has_numbers()) {
     return 0.0;
   }
-  return own->question == Question::kTolerance ? own->term("norm") : own->bound;
+  return own->question == Question::kTolerance ? own->term(Term::kNorm) : own->bound;
 }
 
 double TensorVerdict::detectable() const {
@@ -306,7 +349,7 @@ bool is_weak(const Check& operators) {
   // Six times the 0.17 % by which a rounding of BF16 changes a norm: more than storing the result
   // does. A report notes it; no bound follows.
   constexpr double kMuch = 0.01;
-  return operators.term("native") > kMuch * operators.term("norm");
+  return operators.term(Term::kNative) > kMuch * operators.term(Term::kNorm);
 }
 
 }  // namespace ttrace

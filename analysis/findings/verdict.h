@@ -107,6 +107,8 @@ struct TensorVerdict {
   [[nodiscard]] const Check* find(Question question) const;
   [[nodiscard]] bool has(Excuse excuse) const;
   [[nodiscard]] bool fails(Question question) const;
+  // Requires: Status::kNotJudged.
+  [[nodiscard]] std::string_view why_not_judged() const;
 
   [[nodiscard]] Tier tier() const;
   [[nodiscard]] Status status() const;

@@ -23,176 +23,6 @@ bool is_shown(const Check& check) {
                                                     : true;
 }
 
-void add_operator_steps(const Check& check, std::vector<ArithmeticStep>& steps) {
-  steps.push_back({Question::kOperator,
-                   "scale",
-                   "sqrt(max(||n - f||, u ||c||)^2 + e^2)",
-                   fmt::format("sqrt(max({}, {})^2 + {}^2)",
-                               long_number(check.term("native")),
-                               long_number(check.term("rounding")),
-                               long_number(check.term("structure"))),
-                   check.term("scale")});
-  steps.push_back({Question::kOperator,
-                   "R",
-                   "||c - f|| / scale",
-                   long_number(check.term("error")) + " / " + long_number(check.term("scale")),
-                   check.value});
-}
-
-void add_part_steps(const Check& part, std::vector<ArithmeticStep>& steps) {
-  const double q = part.term("q");
-  if (!(part.value > 0.0) || !(q > 0.0) || !std::isfinite(q)) {
-    return;  // nothing differs there
-  }
-  const double scale = part.value / q;
-  const bool of_noise = part.question == Question::kPart;
-  const std::string difference = part.term("is_addend") > 0.0 ? "||c - p||"
-                                 : of_noise                   ? "||c - r||"
-                                                              : "||c - f||";
-  steps.push_back({part.question,
-                   of_noise ? "Q there" : "R there",
-                   difference + " there / scale there",
-                   long_number(part.value) + " / " + long_number(scale),
-                   q});
-  steps.push_back({part.question,
-                   "bound there",
-                   long_number(part.bound / scale) + " x scale there",
-                   long_number(part.bound / scale) + " x " + long_number(scale),
-                   part.bound});
-}
-
-void add_factor_steps(const Check& factor, std::vector<ArithmeticStep>& steps) {
-  const bool of_operator = factor.question == Question::kOperatorFactor;
-  const double scale = factor.term("scale");
-  steps.push_back({factor.question,
-                   "a",
-                   !factor.place.where.empty() ? "<c - p, p> / <p, p>"
-                   : of_operator               ? "<c - f, f> / <f, f>"
-                                               : "<c - r, r> / <r, r>",
-                   "",
-                   factor.value});
-  steps.push_back({factor.question,
-                   "bound of |a|",
-                   long_number(factor.bound / scale) + " x scale of a",
-                   long_number(factor.bound / scale) + " x " + long_number(scale),
-                   factor.bound});
-}
-
-// scale^2 with the terms that this tensor has.
-ArithmeticStep squared_scale(const Check& whole) {
-  std::string formula = "s^2";
-  std::string numbers = long_number(whole.term("mean_squared"));
-  if (whole.term("growth") != 1.0) {
-    formula += " x (error that all micro-batches share)";
-    numbers += " x " + long_number(whole.term("growth"));
-  }
-  const auto add = [&](std::string_view term, const char* name) {
-    if (whole.term(term) != 0.0) {
-      formula += std::string(" + ") + name;
-      numbers += " + " + long_number(whole.term(term));
-    }
-  };
-  add("optimizer", "(sign flips of updates)");
-  add("inherited", "(inherited from updated parameters)");
-  add("of_scales", "(changes of the scale)");
-  add("of_scalars", "(a rounding of |r|)^2");
-  if (whole.term("least") != 0.0) {
-    formula = "max(" + formula + ", (a rounding of the multiple)^2)";
-    numbers = "max(" + numbers + ", " + long_number(whole.term("least")) + ")";
-  }
-  add("flips", "(2 ulp(max |r|))^2");
-  return {Question::kWhole, "scale^2", formula, numbers, std::pow(whole.term("noise_scale"), 2)};
-}
-
-void add_noise_steps(const Check& whole, std::vector<ArithmeticStep>& steps) {
-  const double scale = whole.term("noise_scale");
-  const std::string passes = "mean of ||m - r||^2 over " +
-                             counted(static_cast<std::int64_t>(whole.term("passes")), "noise pass");
-  const bool second = whole.term("irreproducible") > 0.0;
-  steps.push_back({Question::kWhole,
-                   "s^2",
-                   second ? "max(" + passes + ", ||r' - r||^2 of a second run r')" : passes,
-                   second ? "max(.., " + long_number(whole.term("irreproducible")) + ")" : "",
-                   whole.term("mean_squared")});
-  steps.push_back(squared_scale(whole));
-  const std::string margin = long_number(whole.term("pass_margin"));
-  steps.push_back({Question::kWhole,
-                   "bound",
-                   "max(limit x scale, " + margin + " x the largest pass)",
-                   fmt::format("max({} x {}, {} x {})",
-                               long_number(whole.term("limit")),
-                               long_number(scale),
-                               margin,
-                               long_number(whole.term("largest_pass"))),
-                   whole.bound});
-  if (whole.term("scale") > 0.0) {
-    steps.push_back({Question::kWhole,
-                     "Q",
-                     "||c - r|| / scale",
-                     long_number(whole.value) + " / " + long_number(scale),
-                     whole.term("q")});
-  }
-}
-
-void add_whole_steps(const Check& whole,
-                     const Comparison& comparison,
-                     std::vector<ArithmeticStep>& steps) {
-  if (whole.term("passes") > 0.0) {
-    add_noise_steps(whole, steps);
-  }
-  if (whole.term("class_factor") > 0.0) {
-    steps.push_back({Question::kWhole,
-                     "bound",
-                     "factor of the class x a rounding x ||r||",
-                     fmt::format("{} x {} x {}",
-                                 long_number(whole.term("class_factor")),
-                                 long_number(whole.term("unit")),
-                                 long_number(comparison.reference_norm)),
-                     whole.bound});
-  }
-}
-
-std::vector<ArithmeticStep> arithmetic_of(const TensorVerdict& tensor,
-                                          const std::vector<Check>& checks) {
-  std::vector<ArithmeticStep> steps;
-  for (const Check& check : checks) {
-    switch (check.question) {
-      case Question::kOperator:
-        add_operator_steps(check, steps);
-        break;
-      case Question::kOperatorPart:
-      case Question::kPart:
-        add_part_steps(check, steps);
-        break;
-      case Question::kOperatorFactor:
-      case Question::kFactor:
-        add_factor_steps(check, steps);
-        break;
-      case Question::kWhole:
-        add_whole_steps(check, *tensor.comparison, steps);
-        break;
-      case Question::kTolerance:
-        steps.push_back({Question::kTolerance,
-                         "worst element",
-                         "max |c - r| / (atol + rtol |r|)",
-                         "",
-                         check.value});
-        break;
-      default:
-        break;
-    }
-  }
-  if (const Check* const golden = tensor.find(Question::kTooCoarse)) {
-    steps.push_back({Question::kTooCoarse,
-                     "rho",
-                     "||c - g|| / ||r - g||",
-                     long_number(golden->term("candidate_error")) + " / " +
-                         long_number(golden->term("reference_error")),
-                     golden->term("rho")});
-  }
-  return steps;
-}
-
 // The smallest errors that the checks of size would have seen.
 std::vector<SmallestSeen> smallest_seen(const TensorVerdict& tensor,
                                         const std::vector<Check>& checks) {
@@ -362,7 +192,7 @@ std::string noise_sentence(const TensorVerdict& tensor) {
                    "; its error against FP64 is {}x the reference's, which is what its precision "
                    "allows; the noise passes perturbed this tensor too little, so its bound is too "
                    "small",
-                   short_number(tensor.find(Question::kTooCoarse)->term("rho")))
+                   short_number(tensor.find(Question::kTooCoarse)->term(Term::kRho)))
              : "";
 }
 
@@ -377,7 +207,7 @@ std::string sentence_of(const Explanation& explanation, const Report& report) {
     case Status::kBehindFlip:
       return "not judged: " + explanation.tensor.cause();
     case Status::kNotJudged:
-      return fmt::format("not judged: {}", why_not_judged(explanation.tensor));
+      return fmt::format("not judged: {}", explanation.tensor.why_not_judged());
     default:
       return finding_sentence(explanation, report);
   }
@@ -398,7 +228,6 @@ Explanation explain(const Report& report, std::size_t index) {
       explanation.checks.push_back(check);
     }
   }
-  explanation.arithmetic = arithmetic_of(explanation.tensor, explanation.checks);
   explanation.diagnosis = report.root(index).diagnosis;
   if (explanation.is_first_divergence) {
     explanation.where_to_look = report.where_to_look;

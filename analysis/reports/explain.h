@@ -18,16 +18,6 @@
 
 namespace ttrace {
 
-// One line of arithmetic: what = formula = numbers = value. `numbers` is empty if the report has
-// not the numbers that go in.
-struct ArithmeticStep {
-  Question question = Question::kWhole;  // whose bound it leads to
-  std::string what;
-  std::string formula;
-  std::string numbers;
-  double value = 0.0;
-};
-
 // An error of this size would be beyond a bound, relative to the norm of the whole tensor.
 struct SmallestSeen {
   Question question = Question::kWhole;
@@ -46,10 +36,9 @@ struct Upstream {
 struct Explanation {
   TensorVerdict tensor;
   bool is_first_divergence = false;
-  std::string sentence;               // verdict and status
-  std::vector<Check> checks;          // of the tensor, those that say something
-  std::optional<std::size_t> ruling;  // which of them the status rests on: TensorVerdict::ruling()
-  std::vector<ArithmeticStep> arithmetic;
+  std::string sentence;                // verdict and status
+  std::vector<Check> checks;           // of the tensor, those that say something
+  std::optional<std::size_t> ruling;   // which of them the status rests on: TensorVerdict::ruling()
   std::optional<Diagnosis> diagnosis;  // of a root; see roots.h
   std::string where_to_look;           // of the first divergence alone
   std::vector<Upstream> upstream;

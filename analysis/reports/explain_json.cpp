@@ -6,14 +6,6 @@
 namespace ttrace {
 namespace {
 
-Json step_json(const ArithmeticStep& step) {
-  return {{"check", name_of(step.question)},
-          {"what", step.what},
-          {"formula", step.formula},
-          {"numbers", step.numbers},
-          {"value", number_json(step.value)}};
-}
-
 Json upstream_json(const Upstream& before) {
   return {{"id", before.id},
           {"status", name_of(before.status)},
@@ -39,7 +31,6 @@ void write_json(std::ostream& out, const Explanation& explanation) {
     json["checks"].push_back(check_json(explanation.checks[i]));
     json["checks"].back()["rules"] = explanation.ruling == i;
   }
-  json["arithmetic"] = list_json(explanation.arithmetic, step_json);
   json["signature"] =
       explanation.diagnosis ? Json(name_of(explanation.diagnosis->signature)) : Json();
   json["probable_cause"] = explanation.diagnosis ? Json(explanation.diagnosis->sentence) : Json();

@@ -3,6 +3,7 @@
 #include "analysis/findings/wording.h"
 #include "analysis/reports/explain.h"
 #include "analysis/reports/finding_text.h"
+#include "trace/sums/squared.h"
 
 #include <fmt/core.h>
 
@@ -16,33 +17,9 @@ namespace {
 
 // "T1 one part"
 std::string title_of(Question question) {
-  const auto with_tier = [&](const char* what) {
-    return std::string(name_of(tier_of(question))) + " " + what;
-  };
-  switch (question) {
-    case Question::kExact:
-    case Question::kDyadic:
-      return with_tier("equal values");
-    case Question::kOperator:
-      return with_tier("its own operators, R");
-    case Question::kTolerance:
-      return with_tier("the user's tolerance");
-    case Question::kRouting:
-      return with_tier("choices of experts");
-    case Question::kWhole:
-      return with_tier("the whole tensor");
-    case Question::kPart:
-    case Question::kOperatorPart:
-      return with_tier("the worst part");
-    case Question::kFactor:
-    case Question::kOperatorFactor:
-      return with_tier("a factor");
-    case Question::kTooAccurate:
-    case Question::kTooCoarse:
-      return "golden rho";
-    default:
-      return with_tier(std::string(name_of(question)).c_str());
-  }
+  const Tier tier = tier_of(question);
+  const std::string words(words_of(question));
+  return tier == Tier::kGolden ? words : std::string(name_of(tier)) + " " + words;
 }
 
 void write_error(std::ostream& out, const TensorVerdict& tensor) {
@@ -98,22 +75,63 @@ void write_checks(std::ostream& out, const Explanation& explanation) {
   write_columns(out, rows);
 }
 
-void write_arithmetic(std::ostream& out, const std::vector<ArithmeticStep>& steps) {
-  if (steps.empty()) {
-    return;
+// "= 2 x scale", or what else the bound is.
+std::string bound_text(const Check& check, double scale) {
+  const double margin = check.find(Term::kPassMargin).value_or(0.0);
+  if (margin > 0.0 && margin * check.term(Term::kLargestPass) >= check.bound) {
+    return fmt::format("{} x the largest pass, {}",
+                       long_number(margin),
+                       long_number(check.term(Term::kLargestPass)));
   }
-  out << "\narithmetic (see docs/verdict_reference.md; r: reference, c: candidate, m: noise pass, "
-         "f and n: forced passes, g: golden pass, p: addend computed again):\n";
+  return long_number(check.bound / scale) + " x scale";
+}
+
+// 0 where no scale was asked.
+double scale_of(const Check& check) {
+  double squares = 0.0;
+  for (const ComponentValue& each : check.components) {
+    squares += each.squared;
+  }
+  return check.find(Term::kScale).value_or(std::sqrt(squares));
+}
+
+// What a check's scale is the root of the sum of, and how value and bound stand to it.
+void write_scale(std::ostream& out, const Check& check) {
+  const double scale = scale_of(check);
+  // The value of an operator's check is in scales already.
+  const double unit = check.question == Question::kOperator ? 1.0 : scale;
   std::vector<std::vector<std::string>> rows;
-  Question last = Question::kStructure;
-  for (const ArithmeticStep& step : steps) {
-    rows.push_back({step.question == last ? "" : title_of(step.question),
-                    step.what + " = " + step.formula +
-                        (step.numbers.empty() ? "" : " = " + step.numbers) + " = " +
-                        long_number(step.value)});
-    last = step.question;
+  for (const ComponentValue& each : check.components) {
+    const ComponentTraits& traits = traits_of(each.component);
+    rows.push_back({std::string(traits.words),
+                    long_number(each.squared),
+                    short_number(100.0 * each.squared / squared(scale)) + " %",
+                    std::string(name_of(traits.basis))});
   }
+  if (rows.size() > 1) {
+    rows.push_back({"sum", long_number(squared(scale)), "", ""});
+  }
+  rows.push_back({"scale", long_number(scale), "", rows.empty() ? "" : "root of the sum"});
+  rows.push_back({"bound", long_number(check.bound), "", bound_text(check, unit)});
+  rows.push_back(
+      {"value", long_number(check.value), "", long_number(check.value / unit) + " x scale"});
+  out << '\n' << title_of(check.question) << ":\n";
   write_columns(out, rows);
+}
+
+void write_golden(std::ostream& out, const Check& golden) {
+  out << fmt::format("\ngolden pass: ||c - g|| / ||r - g|| = {} / {} = {}\n",
+                     long_number(golden.term(Term::kCandidateError)),
+                     long_number(golden.term(Term::kReferenceError)),
+                     long_number(golden.term(Term::kRho)));
+}
+
+void write_scales(std::ostream& out, const std::vector<Check>& checks) {
+  for (const Check& check : checks) {
+    if (scale_of(check) > 0.0 && std::isfinite(check.bound)) {
+      write_scale(out, check);
+    }
+  }
 }
 
 void write_flips(std::ostream& out, const TensorVerdict& tensor) {
@@ -122,9 +140,9 @@ void write_flips(std::ostream& out, const TensorVerdict& tensor) {
     return;
   }
   out << fmt::format("choices: {} of {} go to other experts; round-off cannot explain {} of them\n",
-                     routing->term("flips"),
-                     counted(static_cast<std::int64_t>(routing->term("tokens")), "token"),
-                     routing->term("illegal"));
+                     routing->term(Term::kFlips),
+                     counted(static_cast<std::int64_t>(routing->term(Term::kTokens)), "token"),
+                     routing->term(Term::kIllegal));
 }
 
 void write_codes(std::ostream& out, const TensorVerdict& tensor) {
@@ -194,7 +212,10 @@ void write_text(std::ostream& out, const Explanation& explanation) {
     out << (tensor.is_finding() ? "concerns: " : "held by: ") << ranks_text(ranks) << '\n';
   }
   write_checks(out, explanation);
-  write_arithmetic(out, explanation.arithmetic);
+  write_scales(out, explanation.checks);
+  if (const Check* const golden = tensor.find(Question::kTooCoarse)) {
+    write_golden(out, *golden);
+  }
   write_cause(out, explanation);
   write_upstream(out, explanation);
   write_smallest_seen(out, explanation.smallest_seen);

@@ -157,7 +157,7 @@ class Finding {
         "wrong by {} of {} norm", percent(comparison.relative_error), whose_norm(tensor_));
     if (const Check* const asked = tensor_.find(Question::kTolerance)) {
       text += fmt::format("; {} of {} elements exceed the tolerance asked for",
-                          asked->term("beyond"),
+                          asked->term(Term::kBeyond),
                           comparison.elements);
     } else if (tensor_.bound() > 0.0) {
       text += fmt::format("; round-off explains {} of it", percent(tensor_.detectable()));
@@ -188,10 +188,10 @@ class Finding {
         fmt::format("{} away from what the reference's operators return for the candidate's own "
                     "inputs; round-off explains {}; factor {}; {} of the elements are equal in "
                     "every bit",
-                    short_number(operators->term("error")),
-                    short_number(operators->term("scale")),
-                    factor_text(operators->term("factor")),
-                    percent(std::floor(1000.0 * operators->term("bit_equal")) / 1000.0)),
+                    short_number(operators->term(Term::kError)),
+                    short_number(operators->term(Term::kScale)),
+                    factor_text(operators->term(Term::kFactor)),
+                    percent(std::floor(1000.0 * operators->term(Term::kBitEqual)) / 1000.0)),
         Depth::kDetail);
   }
 
@@ -259,10 +259,10 @@ class Finding {
       add("golden",
           "FP64",
           fmt::format("the candidate is {} away from FP64 and the reference {}",
-                      short_number(golden.term("candidate_error")),
-                      short_number(golden.term("reference_error"))),
+                      short_number(golden.term(Term::kCandidateError)),
+                      short_number(golden.term(Term::kReferenceError))),
           Depth::kEvidence)
-          .number = golden.term("rho");
+          .number = golden.term(Term::kRho);
     }
   }
 

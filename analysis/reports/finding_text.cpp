@@ -6,27 +6,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <ostream>
 #include <string_view>
 
 namespace ttrace {
 namespace {
-
-struct Unjudged {
-  Excuse excuse;
-  std::string_view sentence;
-};
-
-constexpr std::array kUnjudged = {
-    Unjudged{Excuse::kOtherData,
-             "the programs read other data, and the reference does not repeat its own"},
-    Unjudged{Excuse::kRounds, "the reference itself rounds here"},
-    Unjudged{Excuse::kReplaced, "its values were replaced, and no record shows what it should be"},
-    Unjudged{Excuse::kOneSided, "on the other side it belongs to an alias, or nothing needs it"},
-    Unjudged{Excuse::kNotFinite, "no element is finite on both sides"},
-    Unjudged{Excuse::kNoBound, "round-off explains an error as large as the tensor itself"},
-};
 
 // Empty where all were finite, or only single elements were not.
 std::string not_finite_text(const Report& report) {
@@ -78,9 +62,9 @@ FindingNumbers numbers_of(const TensorVerdict& tensor) {
   }
   if (tensor.tier() == Tier::kGolden) {
     const Check& golden = *tensor.find(Question::kTooCoarse);
-    const double error = golden.term("candidate_error");
-    const double bound =
-        golden.term(golden.holds ? "least" : "limit") * golden.term("reference_error");
+    const double error = golden.term(Term::kCandidateError);
+    const double bound = golden.term(golden.holds ? Term::kLeastRho : Term::kLargestRho) *
+                         golden.term(Term::kReferenceError);
     return {short_number(error), short_number(bound), short_number(error / bound)};
   }
   if (tensor.comparison) {
@@ -121,10 +105,10 @@ std::string bound_text(const TensorVerdict& tensor) {
   if (const Check* const asked = tensor.find(Question::kTolerance)) {
     return fmt::format(
         "|c - r| <= {} + {} |r| at every element, from {}; {} of {} elements exceed it",
-        short_number(asked->term("atol")),
-        short_number(asked->term("rtol")),
+        short_number(asked->term(Term::kAtol)),
+        short_number(asked->term(Term::kRtol)),
         asked->source,
-        asked->term("beyond"),
+        asked->term(Term::kBeyond),
         tensor.comparison->elements);
   }
   const std::string source = tensor.bound_source();
@@ -163,12 +147,6 @@ std::string reservation(const Report& report) {
   return !why.empty()         ? why + not_finite_text(report)
          : report.undecided() ? "all differences depend on tokens that go to other experts"
                               : "";
-}
-
-std::string_view why_not_judged(const TensorVerdict& tensor) {
-  const auto* const found = std::ranges::find_if(
-      kUnjudged, [&](const Unjudged& reason) { return tensor.has(reason.excuse); });
-  return found == kUnjudged.end() ? "something else answers for it" : found->sentence;
 }
 
 }  // namespace ttrace

@@ -50,7 +50,4 @@ void write_diagnosis(std::ostream& out, std::string_view indent, const Diagnosis
 // Why the verdict does not cover everything; empty where it does.
 [[nodiscard]] std::string reservation(const Report& report);
 
-// Why a tensor is not judged. Requires: Status::kNotJudged.
-[[nodiscard]] std::string_view why_not_judged(const TensorVerdict& tensor);
-
 }  // namespace ttrace

@@ -158,82 +158,12 @@ Json diagnoses_json(const Report& report) {
   });
 }
 
-Json tolerance_json(const Check* asked) {
-  if (asked == nullptr) {
-    return nullptr;
-  }
-  return {{"rtol", number_json(asked->term("rtol"))},
-          {"atol", number_json(asked->term("atol"))},
-          {"beyond", static_cast<std::int64_t>(asked->term("beyond"))},
-          {"worst", number_json(asked->value)}};
-}
-
-Json slice_json(const Check* part) {
-  if (part == nullptr) {
-    return nullptr;
-  }
-  return {{"where", part->place.where},
-          {"ranks", part->place.ranks},
-          {"error", number_json(part->value)},
-          {"q", number_json(part->term("q"))},
-          {"bound", number_json(part->bound)}};
-}
-
-Json factor_json(const Check* factor) {
-  if (factor == nullptr) {
-    return nullptr;
-  }
-  return {{"where", factor->place.where.empty() ? Json() : Json(factor->place.where)},
-          {"deviation", number_json(factor->value)},
-          {"scale", number_json(factor->term("scale"))},
-          {"bound", number_json(factor->bound)}};
-}
-
 Json flips_json(const RoutingTotals& flips) {
   return {{"tokens", flips.tokens},
           {"flips", flips.flips},
           {"illegal", flips.illegal},
           {"largest_move", number_json(flips.largest_move)},
           {"bound", number_json(flips.bound)}};
-}
-
-Json flips_json(const Check& routing) {
-  return flips_json({static_cast<std::int64_t>(routing.term("tokens")),
-                     static_cast<std::int64_t>(routing.term("flips")),
-                     static_cast<std::int64_t>(routing.term("illegal")),
-                     routing.value,
-                     routing.bound});
-}
-
-Json operator_json(const TensorVerdict& tensor) {
-  const Check* const whole = tensor.find(Question::kOperator);
-  if (whole == nullptr) {
-    return nullptr;
-  }
-  return {{"r", number_json(whole->value)},
-          {"limit", number_json(whole->bound)},
-          {"error", number_json(whole->term("error"))},
-          {"native", number_json(whole->term("native"))},
-          {"rounding", number_json(whole->term("rounding"))},
-          {"structure", number_json(whole->term("structure"))},
-          {"weak", is_weak(*whole)},
-          {"bit_equal", number_json(whole->term("bit_equal"))},
-          {"factor", number_json(whole->term("factor"))},
-          {"native_factor", number_json(whole->term("native_factor"))},
-          {"slice", slice_json(tensor.find(Question::kOperatorPart))},
-          {"factor_in_noise", factor_json(tensor.find(Question::kOperatorFactor))}};
-}
-
-Json golden_json(const Check* golden) {
-  if (golden == nullptr) {
-    return nullptr;
-  }
-  return {{"rho", number_json(golden->term("rho"))},
-          {"candidate_error", number_json(golden->term("candidate_error"))},
-          {"reference_error", number_json(golden->term("reference_error"))},
-          {"scale", number_json(golden->term("scale"))},
-          {"least", number_json(golden->term("least"))},
-          {"limit", number_json(golden->term("limit"))}};
 }
 
 Json side_codes_json(const SideCodes& side) {
@@ -306,8 +236,11 @@ Json check_json(const Check& check) {
                {"holds", check.holds},
                {"detectable", number_json(check.detectable)},
                {"source", check.source}};
-  for (const Term& term : check.terms) {
-    json["terms"][std::string(term.name)] = number_json(term.value);
+  for (const TermValue& each : check.terms) {
+    json["terms"][std::string(name_of(each.term))] = number_json(each.value);
+  }
+  for (const ComponentValue& each : check.components) {
+    json["components"][std::string(traits_of(each.component).name)] = number_json(each.squared);
   }
   if (!check.place.where.empty()) {
     json["where"] = check.place.where;
@@ -323,7 +256,7 @@ Json check_json(const Check& check) {
 }
 
 Json header_json(const Report& report) {
-  return {{"schema", 1},
+  return {{"schema", 2},
           {"verdict", verdict_word(report)},
           {"headline", headline(report)},
           {"first_divergence", first_divergence_json(report)},
@@ -367,28 +300,17 @@ Json tensor_json(const TensorVerdict& tensor) {
                {"finding", tensor.is_finding()},
                {"symptom", name_of(tensor.symptom())}};
   const Comparison* c = tensor.comparison ? &*tensor.comparison : nullptr;
-  const Check* const whole = tensor.find(Question::kWhole);
-  const bool has_q = whole != nullptr && whole->has_term("q");
   json["error"] = c != nullptr ? number_json(c->error) : Json();
   json["reference_norm"] = c != nullptr ? number_json(c->reference_norm) : Json();
   json["relative_error"] = c != nullptr ? number_json(c->relative_error) : Json();
   json["bound"] = c != nullptr ? number_json(tensor.bound()) : Json();
   json["bound_source"] = tensor.bound_source();
   json["detectable"] = c != nullptr ? number_json(tensor.detectable()) : Json();
-  json["tolerance"] = tolerance_json(tensor.find(Question::kTolerance));
-  json["q"] = has_q ? number_json(whole->term("q")) : Json();
   json["factor"] = c != nullptr ? number_json(c->factor) : Json();
-  json["factor_in_noise"] = factor_json(tensor.find(Question::kFactor));
-  json["slice"] = slice_json(tensor.find(Question::kPart));
   json["max_difference"] = c != nullptr ? number_json(c->max_difference) : Json();
   json["max_index"] = c != nullptr && c->different > 0 ? Json(c->max_index) : Json();
   json["different"] = c != nullptr ? Json(c->different) : Json();
   json["elements"] = c != nullptr ? Json(c->elements) : Json();
-  json["operator"] = operator_json(tensor);
-  json["golden"] = golden_json(tensor.find(Question::kTooCoarse));
-  if (const Check* const routing = tensor.find(Question::kRouting)) {
-    json["flips"] = flips_json(*routing);
-  }
   if (tensor.codes) {
     json["codes"] = codes_json(*tensor.codes, tensor.has(Excuse::kHarmlessScale));
   }

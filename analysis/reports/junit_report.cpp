@@ -124,7 +124,7 @@ std::string reason_to_skip(const TensorVerdict& tensor) {
     case Status::kIncomplete:
       return "not judged: the step was interrupted before it was complete";
     case Status::kNotJudged:
-      return fmt::format("not judged: {}", why_not_judged(tensor));
+      return fmt::format("not judged: {}", tensor.why_not_judged());
     default:
       return "";
   }

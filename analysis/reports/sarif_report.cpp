@@ -5,14 +5,12 @@
 #include "trace/base/version.h"
 #include "trace/file/code_lines.h"
 
-#include <ttrace/error.h>
-
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,75 +20,18 @@ namespace {
 
 constexpr std::string_view kRoot = "SRCROOT";
 
-struct Rule {
-  Symptom symptom = Symptom::kNone;
-  std::string_view name;
-  std::string_view description;
-};
-
-constexpr std::array kRules = {
-    Rule{Symptom::kMissing, "MissingTensor", "Only one of the two runs recorded a tensor."},
-    Rule{Symptom::kRanksContradict,
-         "RanksContradict",
-         "Ranks claim different shapes or types of one tensor."},
-    Rule{Symptom::kGap, "Gap", "No rank holds some elements of a tensor."},
-    Rule{Symptom::kOverlap, "Overlap", "Two shards claim the same elements of a tensor."},
-    Rule{Symptom::kReplicasDisagree, "ReplicasDisagree", "Copies of a tensor differ."},
-    Rule{Symptom::kAddendsMissing,
-         "AddendsMissing",
-         "Fewer partial sums were recorded than were declared."},
-    Rule{Symptom::kShapesDiffer, "ShapesDiffer", "The two runs have tensors of different shapes."},
-    Rule{Symptom::kTypesDiffer, "TypesDiffer", "The two runs have tensors of different types."},
-    Rule{Symptom::kRowsDiffer, "RowsDiffer", "The two runs hold different rows of a tensor."},
-    Rule{Symptom::kNonFinite, "NonFinite", "Only one of the two runs has NaN or Inf at a place."},
-    Rule{Symptom::kNotEqual, "NotEqual", "Tensors that must be equal differ."},
-    Rule{Symptom::kIllegalFlip,
-         "OtherExperts",
-         "Tokens go to other experts than round-off explains."},
-    Rule{Symptom::kRecompute, "Recompute", "A recomputed value is not the first one."},
-    Rule{Symptom::kSameDraws,
-         "SameDraws",
-         "Ranks drew the same random numbers for different parts of a tensor."},
-    Rule{Symptom::kMessage, "Message", "What a rank received is not what was sent."},
-    Rule{Symptom::kCollective,
-         "Collective",
-         "A collective returns something else than its inputs make."},
-    Rule{Symptom::kNorm, "Norm", "A norm is not that of the tensors from which it is made."},
-    Rule{Symptom::kMean, "Mean", "A mean is not that of the tensor from which it is made."},
-    Rule{Symptom::kCast,
-         "Cast",
-         "A parameter is not its high-precision copy, rounded to the parameter's type."},
-    Rule{Symptom::kFactor, "Factor", "A tensor is a multiple of what it should be."},
-    Rule{Symptom::kSlice,
-         "Slice",
-         "A row, a head or a shard of a tensor differs by more than round-off explains."},
-    Rule{Symptom::kOutOfBound, "OutOfBound", "A tensor differs by more than round-off explains."},
-    Rule{Symptom::kOperator,
-         "Operator",
-         "Given the same inputs, an operator returns something else than in the reference."},
-    Rule{Symptom::kSource,
-         "OtherInput",
-         "A module takes something else than what the module before it returned."},
-    Rule{Symptom::kNotExact, "NotExact", "A sum of small integers is wrong."},
-    Rule{Symptom::kTooAccurate,
-         "TooAccurate",
-         "A tensor is more accurate than its precision can be."},
-    Rule{
-        Symptom::kTooCoarse, "TooCoarse", "A tensor is less accurate than its precision explains."},
-};
-
-std::size_t rule_of(Symptom symptom) {
-  const auto* const found = std::ranges::find(kRules, symptom, &Rule::symptom);
-  TTRACE_CHECK(found != kRules.end(),
-               InternalError,
-               "no rule of SARIF describes the symptom ",
-               name_of(symptom));
-  return static_cast<std::size_t>(found - kRules.begin());
+// Every symptom but that of what holds.
+std::span<const SymptomTraits> rules() {
+  return symptoms().subspan(1);
 }
 
-Json rule_json(const Rule& rule) {
-  return {{"id", name_of(rule.symptom)},
-          {"name", rule.name},
+std::size_t rule_of(Symptom symptom) {
+  return static_cast<std::size_t>(symptom) - 1;
+}
+
+Json rule_json(const SymptomTraits& rule) {
+  return {{"id", rule.name},
+          {"name", rule.rule},
           {"shortDescription", {{"text", rule.description}}},
           {"defaultConfiguration", {{"level", "error"}}}};
 }
@@ -180,7 +121,7 @@ void write_sarif(std::ostream& out, const Report& report) {
        {{"driver",
          {{"name", "ttrace"},
           {"version", own_version()},
-          {"rules", list_json(kRules, rule_json)}}}}},
+          {"rules", list_json(rules(), rule_json)}}}}},
       {"originalUriBaseIds",
        {{kRoot, {{"description", {{"text", "the folder in which the program was started"}}}}}}},
       {"invocations", Json::array({invocation_json(report)})},

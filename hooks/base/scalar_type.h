@@ -34,6 +34,8 @@ namespace ttrace {
       return at::kFloat8_e5m2;
     case ElementType::kE8M0:
       return at::kFloat8_e8m0fnu;
+    case ElementType::kE2M1:  // torch has two to a byte alone
+      break;
   }
   TTRACE_THROW(InternalError, "element type ", static_cast<int>(type), " has no type of torch");
 }

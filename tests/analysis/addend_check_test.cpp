@@ -201,7 +201,7 @@ TEST_F(AddendCheckTest, RightAddendsErrByTheirRounding) {
   const Report report = compare(right_);
   EXPECT_FALSE(report.diverged());
   ASSERT_NE(found(report, Question::kOperatorPart), nullptr);
-  EXPECT_NEAR(found(report, Question::kOperatorPart)->term("q"), 1.0, 0.3);
+  EXPECT_NEAR(found(report, Question::kOperatorPart)->term(Term::kQ), 1.0, 0.3);
   EXPECT_EQ(verdict(report).claim(), nullptr);
 }
 
@@ -240,7 +240,7 @@ TEST_F(AddendCheckTest, SmallerFactorOfOneAddendIsSeenAsAFactor) {
 TEST_F(AddendCheckTest, AddendThatIsMissingIsBeyondAFiniteBound) {
   const Report report = compare(with_factor(0.0));
   ASSERT_FALSE(found(report, Question::kOperatorPart)->holds);
-  EXPECT_TRUE(std::isfinite(found(report, Question::kOperatorPart)->term("q")));
+  EXPECT_TRUE(std::isfinite(found(report, Question::kOperatorPart)->term(Term::kQ)));
 }
 
 // All addends are wrong alike, so the gradient as a whole shows more than its addends.
@@ -264,7 +264,7 @@ TEST_F(AddendCheckTest, RmsNormIsKnownByItsGradient) {
   for (std::size_t rank = 0; rank < kAddendRanks; ++rank) {
     right_[rank] = gradient_of_weight(x_[rank], g_[rank], 1e-5, false);
   }
-  EXPECT_NEAR(check_of(verdict(compare(right_)), Question::kOperatorPart).term("q"), 1.0, 0.3);
+  EXPECT_NEAR(check_of(verdict(compare(right_)), Question::kOperatorPart).term(Term::kQ), 1.0, 0.3);
   EXPECT_TRUE(compare(with_factor(0.99)).diverged());
 }
 
@@ -274,7 +274,7 @@ TEST_F(AddendCheckTest, EpsilonIsTheOneThatMakesTheGradient) {
   for (std::size_t rank = 0; rank < kAddendRanks; ++rank) {
     right_[rank] = gradient_of_weight(x_[rank], g_[rank], 1e-6, true);
   }
-  EXPECT_NEAR(check_of(verdict(compare(right_)), Question::kOperatorPart).term("q"), 1.0, 0.3);
+  EXPECT_NEAR(check_of(verdict(compare(right_)), Question::kOperatorPart).term(Term::kQ), 1.0, 0.3);
   EXPECT_TRUE(compare(with_factor(0.99)).diverged());
 }
 
@@ -284,7 +284,7 @@ TEST_F(AddendCheckTest, BiasNeedsNoInputs) {
   for (std::size_t rank = 0; rank < kAddendRanks; ++rank) {
     right_[rank] = sum_of_rows(g_[rank]);
   }
-  EXPECT_NEAR(check_of(verdict(compare(right_)), Question::kOperatorPart).term("q"), 1.0, 0.3);
+  EXPECT_NEAR(check_of(verdict(compare(right_)), Question::kOperatorPart).term(Term::kQ), 1.0, 0.3);
   EXPECT_TRUE(compare(with_factor(0.99)).diverged());
 }
 

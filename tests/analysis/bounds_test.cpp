@@ -2,6 +2,7 @@
 
 #include "analysis/bounds/limits.h"
 #include "analysis/trace_builder.h"
+#include "trace/base/unit_in_last_place.h"
 
 #include <gtest/gtest.h>
 
@@ -302,10 +303,8 @@ TEST(Bounds, OfATensorOfOneElementHaveTheLimitOfScalars) {
   EXPECT_DOUBLE_EQ(bound_of("s0/m0/loss/loss/0", noise, ElementType::kF64, 1).value, 2.0 * 0.5);
 
   const TensorId scale = parse_tensor_id("s0/m0/scale/a/0");
-  EXPECT_DOUBLE_EQ(Bounds(noise, ElementType::kBF16, true)
-                       .of({scale, 0, ElementType::kF64, one})
-                       .noise_terms->limit,
-                   2.0);
+  EXPECT_DOUBLE_EQ(
+      Bounds(noise, ElementType::kBF16, true).of({scale, 0, ElementType::kF64, one}).limit, 2.0);
 }
 
 TEST(Bounds, OfOptimizerResultsKnowTheFlipsOfOtherTensorsOfTheirKind) {

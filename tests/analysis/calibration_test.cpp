@@ -139,7 +139,7 @@ TEST_F(CalibrationTest, PartsOfATensorGiveTheirLargestQWhicheverIsNearestToItsBo
   EXPECT_NEAR(maxima.at({TensorClass::kActivation, Statistic::kGroup}), 0.5, 0.01);
   EXPECT_NEAR(maxima.at(kActivationQ), 0.5, 0.01);
   EXPECT_DOUBLE_EQ(maxima.at({TensorClass::kActivation, Statistic::kFactor}),
-                   std::abs(factor->value) / factor->term("scale"));
+                   std::abs(factor->value) / factor->term(Term::kScale));
 }
 
 // The extra error of another grid in a factor is granted whatever the limit, and so is the

@@ -160,12 +160,58 @@ TEST(Codes, EveryBlockHasAPowerOfTwoOfItsOwn) {
   EXPECT_TRUE(found->are_powers_of_two);
 }
 
+// `values` of two rows of 64: codes of E2M1 times a scale for every `block` of them.
+Numbers in_blocks(const Numbers& scales, std::size_t block) {
+  constexpr std::array kNumbers = {0.5, -6.0, 3.0, 0.0, 1.5, -4.0, 2.0};
+  Numbers values(128);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = kNumbers.at(i % kNumbers.size()) * scales.at(i / block);
+  }
+  return values;
+}
+
+TEST(Codes, OfFp4HaveBlocksOf32WithPowersOfTwoOrOf16WithScalesInE4m3) {
+  const Numbers mx = {0x1p-3, 0x1p4, 0x1p-9, 0x1p0};
+  const Numbers nv = {0.875, 3.25, 0.0625, 448.0, 1.0, 5.0, 0.6875, 26.0};
+  struct Recipe {
+    Numbers scales;
+    std::size_t block;
+    ElementType type;
+  };
+  for (const Recipe& recipe :
+       {Recipe{mx, 32, ElementType::kE8M0}, Recipe{nv, 16, ElementType::kE4M3}}) {
+    const auto per_row = std::ssize(recipe.scales) / 2;
+    const Numbers values = in_blocks(recipe.scales, recipe.block);
+    Numbers other = values;
+    other[5] = 3.0 * recipe.scales[0];  // was -4
+    const MergeResult left = tensor_of(ElementType::kBF16, {2, 64}, values);
+    const MergeResult right = tensor_of(ElementType::kBF16, {2, 64}, other);
+    const MergeResult scale = tensor_of(recipe.type, {2, per_row}, recipe.scales);
+    const auto found = compare_codes({left, scale}, {right, scale});
+    ASSERT_TRUE(found.has_value()) << name_of(recipe.type);
+    EXPECT_EQ(found->reference.format, ElementType::kE2M1);
+    EXPECT_EQ(found->candidate.format, ElementType::kE2M1);
+    EXPECT_EQ(found->equal, 127);
+    EXPECT_EQ(found->reference.saturated, 19);
+    EXPECT_TRUE(format_check(*found).holds);
+  }
+}
+
+// A program that computes in FP4 where the reference has FP8 is found by its errors.
+TEST(Codes, NumbersOfFp4AreNumbersOfFp8) {
+  const auto found = compared({1.125, 448.0}, 1.0, {1.0, 6.0}, 448.0 / 6.0);
+  EXPECT_EQ(found->reference.format, ElementType::kE4M3);
+  EXPECT_EQ(found->candidate.format, ElementType::kE4M3);
+  EXPECT_EQ(found->equal, 0);
+}
+
 TEST(Codes, BlocksFollowFromShapes) {
   EXPECT_THAT(*block_sizes({4, 70}, {}), ElementsAre(4, 70));
   EXPECT_THAT(*block_sizes({4, 70}, {1}), ElementsAre(4, 70));
   EXPECT_THAT(*block_sizes({32, 4, 256}, {32, 4, 2}), ElementsAre(1, 1, 128));
   EXPECT_THAT(*block_sizes({32, 4, 192}, {32, 4, 2}), ElementsAre(1, 1, 128));
   EXPECT_THAT(*block_sizes({32, 4, 192}, {32, 4, 6}), ElementsAre(1, 1, 32));
+  EXPECT_THAT(*block_sizes({4, 40}, {4, 3}), ElementsAre(1, 16));
   EXPECT_THAT(*block_sizes({130, 512}, {2, 4}), ElementsAre(128, 128));
   EXPECT_THAT(*block_sizes({130, 512}, {130, 1}), ElementsAre(1, 512));
   EXPECT_EQ(block_sizes({130, 512}, {130}), std::nullopt);

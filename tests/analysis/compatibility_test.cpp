@@ -121,16 +121,19 @@ TEST_F(Compatibility, TracesThatDoNotSayHowTheyMultipliedAreCompared) {
 }
 
 TEST_F(Compatibility, F32RunsThatMultiplyInTf32AreJudgedByItsRounding) {
-  const auto bound = [this](const std::string& products) {
+  const auto class_default = [this](const std::string& products) {
     reference_.manifest.numerics = machine("cuda", products);
     candidate_.manifest.numerics = machine("cuda", products);
-    return compare().tensors.front().find(Question::kWhole)->term("unit");
+    const TensorVerdict tensor = compare().tensors.front();
+    return tensor.find(Question::kWhole)->detectable /
+           default_factor(tensor.tensor_class, tensor.id.step);
   };
-  EXPECT_EQ(bound("tf32"), default_unit(ElementType::kF16));  // whose mantissa is TF32's
+  EXPECT_DOUBLE_EQ(class_default("tf32"),
+                   default_unit(ElementType::kF16));  // whose mantissa is TF32's
   EXPECT_THAT(compare().remarks,
               ElementsAre(HasSubstr("both programs compute in f32 and multiply in tf32")));
-  EXPECT_EQ(bound("bf16"), default_unit(ElementType::kBF16));
-  EXPECT_EQ(bound("f32"), default_unit(ElementType::kF32));
+  EXPECT_DOUBLE_EQ(class_default("bf16"), default_unit(ElementType::kBF16));
+  EXPECT_DOUBLE_EQ(class_default("f32"), default_unit(ElementType::kF32));
   EXPECT_THAT(compare().remarks, ::testing::IsEmpty());
 }
 

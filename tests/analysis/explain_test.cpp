@@ -5,6 +5,7 @@
 #include "analysis/reports/report_writers.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
+#include "trace/base/unit_in_last_place.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,9 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <sstream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -54,64 +53,6 @@ std::vector<double> rounded(std::vector<double> values, double phase) {
   }
   return values;
 }
-
-// The value of a line of arithmetic: numbers, + x / ^2, sqrt(), max().
-class Calculator {
- public:
-  explicit Calculator(const std::string& text) : text_(text) {}
-  double run() {
-    const double value = sum();
-    return at_ == text_.size() ? value : throw std::runtime_error(text_);
-  }
-
- private:
-  bool take(const std::string& word) {
-    const bool found = text_.compare(at_, word.size(), word) == 0;
-    at_ += found ? word.size() : 0;
-    return found;
-  }
-  double sum() {
-    double value = product();
-    while (take(" + ")) {
-      value += product();
-    }
-    return value;
-  }
-  double product() {
-    double value = power();
-    for (;;) {
-      if (take(" x ")) {
-        value *= power();
-      } else if (take(" / ")) {
-        value /= power();
-      } else {
-        return value;
-      }
-    }
-  }
-  double power() {
-    const double value = single();
-    return take("^2") ? value * value : value;
-  }
-  double single() {
-    if (take("sqrt(")) {
-      const double value = std::sqrt(sum());
-      return take(")") ? value : throw std::runtime_error(text_);
-    }
-    if (take("max(")) {
-      const double left = sum();
-      const double right = take(", ") ? sum() : throw std::runtime_error(text_);
-      return take(")") ? std::max(left, right) : throw std::runtime_error(text_);
-    }
-    char* end = nullptr;
-    const double value = std::strtod(text_.c_str() + at_, &end);
-    at_ = static_cast<std::size_t>(end - text_.c_str());
-    return value;
-  }
-
-  std::string text_;
-  std::size_t at_ = 0;
-};
 
 // Two outputs of 64 rows that have five noise passes of one rounding, and forced passes.
 class Explain : public ::testing::Test {
@@ -168,17 +109,15 @@ class Explain : public ::testing::Test {
     }
     return questions;
   }
-  // Redoes every line that has its numbers; returns how many.
-  static int redo(const Explanation& explanation) {
-    int lines = 0;
-    for (const ArithmeticStep& step : explanation.arithmetic) {
-      if (!step.numbers.empty()) {
-        EXPECT_NEAR(Calculator(step.numbers).run(), step.value, 2e-5 * std::abs(step.value))
-            << step.what << " = " << step.numbers;
-        ++lines;
-      }
+  // Adds a check's components up; returns how many there are.
+  static std::size_t redo(const Check& check) {
+    double squares = 0.0;
+    for (const ComponentValue& each : check.components) {
+      EXPECT_GT(each.squared, 0.0) << traits_of(each.component).name;
+      squares += each.squared;
     }
-    return lines;
+    EXPECT_NEAR(std::sqrt(squares), check.term(Term::kScale), 1e-12);
+    return check.components.size();
   }
 
   const std::vector<double> first_ = wavy(kExplainedElements, 0.3);
@@ -214,23 +153,30 @@ TEST_F(Explain, TensorWithinItsBoundsHasAllOfThemAndTheNearestRules) {
   EXPECT_EQ(exit_code(explanation), 0);
 }
 
-TEST_F(Explain, ArithmeticCanBeRedoneFromItsOwnNumbers) {
+TEST_F(Explain, ComponentsAddUpToTheScaleOfTheBound) {
   compare(rounded(first_, 0.2), rounded(second_, 0.3));
   const Explanation explanation = explain(report_, 1);
-  EXPECT_EQ(redo(explanation), 11);
+  const Check& whole = check(explanation, Question::kWhole);
+  EXPECT_EQ(redo(whole), 2U);  // noise and storage
   const double s = kRounding * norm_of(second_);
-  const double flips = 2.0 * unit_in_last_place(ElementType::kF32, 1.05);
-  EXPECT_NEAR(check(explanation, Question::kWhole).bound, 2.0 * std::hypot(s, flips), 1e-6);
+  const double storage = 2.0 * unit_in_last_place(ElementType::kF32, 1.05);
+  EXPECT_NEAR(whole.bound, whole.term(Term::kLimit) * std::hypot(s, storage), 1e-6);
+  const Check& operators = check(explanation, Question::kOperator);
+  EXPECT_EQ(redo(operators), 1U);
+  EXPECT_EQ(operators.components.front().component, Component::kNative);
+  EXPECT_NEAR(operators.term(Term::kError) / operators.term(Term::kScale), operators.value, 1e-12);
 }
 
-TEST_F(Explain, ArithmeticOfAClassDefaultCanBeRedone) {
+TEST_F(Explain, ClassDefaultIsOneComponent) {
   with_noise_ = false;
   with_forced_ = false;
   compare(rounded(first_, 0.2), rounded(second_, 0.3));
   const Explanation explanation = explain(report_, 1);
-  EXPECT_EQ(redo(explanation), 1);
   EXPECT_EQ(ruling(explanation), Question::kWhole);
-  EXPECT_NEAR(explanation.arithmetic.at(0).value, explanation.tensor.bound(), 1e-12);
+  const Check& whole = check(explanation, Question::kWhole);
+  ASSERT_EQ(whole.components.size(), 1U);
+  EXPECT_EQ(whole.components.front().component, Component::kClassDefault);
+  EXPECT_NEAR(std::sqrt(whole.components.front().squared), explanation.tensor.bound(), 1e-12);
 }
 
 TEST_F(Explain, WrongOperatorRulesAndIsTheFirstDivergence) {
@@ -294,7 +240,7 @@ TEST_F(Explain, MissingTensorIsDecidedByStructureAlone) {
   const Explanation explanation = explain(report_, 1);
   EXPECT_THAT(questions(explanation), ElementsAre(Question::kPresence));
   EXPECT_EQ(explanation.ruling, 0U);
-  EXPECT_THAT(explanation.arithmetic, IsEmpty());
+  EXPECT_THAT(explanation.checks.front().components, IsEmpty());
   EXPECT_THAT(explanation.smallest_seen, IsEmpty());
   EXPECT_THAT(explanation.sentence, HasSubstr("no rank of the candidate recorded it"));
 }
@@ -337,8 +283,9 @@ TEST_F(Explain, TextGoesFromTheVerdictToWhatWouldHaveBeenSeen) {
                            "\nbounds (* marks the one that decides):\n",
                            "\n  *  T1 its own operators, R  ",
                            "\n     T2 the whole tensor  ",
-                           "\narithmetic (see docs/verdict_reference.md",
-                           "scale^2 = s^2 + (2 ulp(max |r|))^2 = ",
+                           "\nT1 its own operators, R:\n",
+                           "\nT2 the whole tensor:\n",
+                           "noise: the mean of ||m - r||^2 over the noise passes",
                            "\ncause: ",
                            "\nto do: ",
                            "\nrecorded before it: 1 tensor, 0 of them wrong\n",

@@ -125,16 +125,17 @@ TEST_F(SelfChecked, NoiseIsAtLeastWhatTheReferenceDoesAlone) {
   const Report report = run();
   EXPECT_EQ(first_of(report), "none");
   const Check& whole = *report.tensors.front().find(Question::kWhole);
-  EXPECT_DOUBLE_EQ(whole.term("mean_squared"), kOff * kOff);
-  EXPECT_DOUBLE_EQ(whole.term("irreproducible"), kOff * kOff);
+  EXPECT_EQ(whole.components.front().component, Component::kIrreproducible);
+  EXPECT_DOUBLE_EQ(whole.components.front().squared, kOff * kOff);
 }
 
 TEST_F(SelfChecked, NoiseThatIsLargerStays) {
   noise_ = 5.0 * kOff;
   candidate_.add_everywhere({kFirst, wavy(8)}).add_everywhere({kSecond, wavy(8)});
   const Report report = run();
-  EXPECT_DOUBLE_EQ(report.tensors.front().find(Question::kWhole)->term("mean_squared"),
-                   noise_ * noise_);
+  const Check& whole = *report.tensors.front().find(Question::kWhole);
+  EXPECT_EQ(whole.components.front().component, Component::kNoise);
+  EXPECT_DOUBLE_EQ(whole.components.front().squared, noise_ * noise_);
 }
 
 TEST_F(SelfChecked, ReportSaysHowManyTensorsAndNamesTheFirst) {

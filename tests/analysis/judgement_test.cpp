@@ -6,6 +6,7 @@
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 #include "trace/base/random.h"
+#include "trace/base/unit_in_last_place.h"
 #include "trace/sums/slices.h"
 #include "trace/sums/statistics.h"
 

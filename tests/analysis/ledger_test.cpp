@@ -537,6 +537,7 @@ TensorVerdict far_off(double share, bool operators_hold) {
   operators.question = Question::kOperator;
   operators.bound = 2.0;
   operators.holds = operators_hold;
+  operators.terms = {{Term::kUnlike, 0.0}};
   Check whole;
   whole.question = Question::kWhole;
   whole.origin = BoundOrigin::kNoise;
@@ -554,7 +555,7 @@ TensorVerdict far_off(double share, bool operators_hold) {
 TensorVerdict overflown(double share) {
   TensorVerdict tensor = far_off(share, true);
   Check finite = failed(Question::kFinite, "");
-  finite.terms = {{"error", share}};
+  finite.terms = {{Term::kError, share}};
   tensor.add(finite);
   return tensor;
 }

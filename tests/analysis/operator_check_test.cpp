@@ -75,7 +75,10 @@ class OperatorCheckTest : public ::testing::Test {
     const std::vector<Match> matches = match(forced.wide, candidate);
     const Match& last = matches.back();
     const auto found = OperatorCheck(forced, candidate).compare(last, merge(last.candidate));
-    return found->structure / found->norm / rounding_error(ElementType::kBF16);
+    const Yardstick& all = found->yardstick;
+    return std::sqrt(all.squared(Component::kStoredAddends) + all.squared(Component::kRankSums) +
+                     all.squared(Component::kGradientSums)) /
+           found->norm / rounding_error(ElementType::kBF16);
   }
 
   static constexpr ElementType kType = ElementType::kF32;  // exact enough to plant errors

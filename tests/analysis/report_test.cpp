@@ -1,6 +1,7 @@
 #include "analysis/diff.h"
 #include "analysis/reports/report_writers.h"
 #include "analysis/trace_builder.h"
+#include "support/report_json.h"
 #include "support/temporary_directory.h"
 
 #include <gmock/gmock.h>
@@ -17,6 +18,7 @@
 namespace ttrace {
 namespace {
 
+using testing::asked;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::noise_row;
@@ -232,7 +234,7 @@ TEST_F(ReportTest, JsonOfADivergedRun) {
   build_small_model(0.5);
   const Report report = run();
   const auto json = nlohmann::json::parse(json_text(report));
-  EXPECT_EQ(json["schema"], 1);
+  EXPECT_EQ(json["schema"], 2);
   EXPECT_EQ(json["verdict"], "diverged");
   const auto& first = json["first_divergence"];
   EXPECT_EQ(first["id"], "s0/m0/output/b/0");
@@ -256,8 +258,9 @@ TEST_F(ReportTest, JsonOfADivergedRun) {
   // Numbers read back bit for bit.
   EXPECT_EQ(tensor["error"].get<double>(), report.tensors[2].comparison->error);
   EXPECT_EQ(tensor["bound"].get<double>(), report.tensors[2].bound());
-  EXPECT_EQ(tensor["q"].get<double>(), report.tensors[2].find(Question::kWhole)->term("q"));
-  EXPECT_TRUE(json["tensors"][0]["q"].is_null());
+  EXPECT_EQ(asked(tensor, "whole")["terms"]["q"].get<double>(),
+            report.tensors[2].find(Question::kWhole)->term(Term::kQ));
+  EXPECT_TRUE(asked(json["tensors"][0], "whole").is_null());
 }
 
 TEST_F(ReportTest, JsonOfACleanRunHasNoFirstDivergence) {

@@ -175,8 +175,8 @@ TEST_F(RoutingCheck, AFlipWhereScoresNearlyTieIsLegal) {
   EXPECT_FALSE(report.undecided());
   const TensorVerdict& tensor = verdict(report, kChoices);
   EXPECT_EQ(tensor.status(), Status::kWithin);
-  EXPECT_EQ(tensor.find(Question::kRouting)->term("flips"), 1.0);
-  EXPECT_EQ(tensor.find(Question::kRouting)->term("illegal"), 0.0);
+  EXPECT_EQ(tensor.find(Question::kRouting)->term(Term::kFlips), 1.0);
+  EXPECT_EQ(tensor.find(Question::kRouting)->term(Term::kIllegal), 0.0);
   EXPECT_NEAR(tensor.find(Question::kRouting)->value, 0.007, 1e-6);
   EXPECT_NEAR(tensor.find(Question::kRouting)->bound, 0.032, 1e-6);
   EXPECT_THAT(text(report), HasSubstr("\n  experts    1 of 4 tokens goes to other experts"));
@@ -191,7 +191,7 @@ TEST_F(RoutingCheck, AFlipAgainstAClearMarginOfEitherSideIsAFinding) {
   EXPECT_EQ(to_string(tensor.id), kChoices);
   EXPECT_EQ(tensor.symptom(), Symptom::kIllegalFlip);
   EXPECT_EQ(tensor.tier(), Tier::kT2);
-  EXPECT_EQ(tensor.find(Question::kRouting)->term("illegal"), 1.0);
+  EXPECT_EQ(tensor.find(Question::kRouting)->term(Term::kIllegal), 1.0);
   EXPECT_THAT(tensor.cause(), HasSubstr("scores moved by up to 0.304, but it explains 0.032"));
   EXPECT_THAT(tensor.cause(), HasSubstr("token [1] goes to experts [2, 7] instead of [2, 3]"));
   EXPECT_THAT(report.where_to_look, HasSubstr(kRouter));

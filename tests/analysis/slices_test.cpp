@@ -4,6 +4,7 @@
 #include "analysis/diff.h"
 #include "analysis/reports/report_writers.h"
 #include "analysis/trace_builder.h"
+#include "support/report_json.h"
 #include "support/temporary_directory.h"
 
 #include <gmock/gmock.h>
@@ -204,7 +205,7 @@ TEST_F(SliceVerdict, RoundingErrorsEverywhereAreWithinBound) {
   const TensorVerdict tensor = verdict(nothing());
   EXPECT_EQ(tensor.status(), Status::kWithin);
   ASSERT_NE(tensor.find(Question::kPart), nullptr);
-  EXPECT_NEAR(tensor.find(Question::kPart)->term("q"), 0.5, 0.01);
+  EXPECT_NEAR(tensor.find(Question::kPart)->term(Term::kQ), 0.5, 0.01);
   EXPECT_TRUE(tensor.find(Question::kPart)->holds);
 }
 
@@ -221,7 +222,7 @@ TEST_F(SliceVerdict, OneWrongRowIsFoundThoughTheTensorIsWithinBound) {
   EXPECT_THAT(tensor.cause(),
               AllOf(HasSubstr("rows 5:6 of dimension 0, held by ranks 0-7, differs 1."),
                     HasSubstr("within its bound")));
-  EXPECT_NEAR(tensor.find(Question::kPart)->term("q"), 1.15 * limit(), 0.3);
+  EXPECT_NEAR(tensor.find(Question::kPart)->term(Term::kQ), 1.15 * limit(), 0.3);
 
   std::ostringstream text;
   write_text(text, report_, {});
@@ -230,8 +231,9 @@ TEST_F(SliceVerdict, OneWrongRowIsFoundThoughTheTensorIsWithinBound) {
   write_json(json, report_);
   const auto parsed = nlohmann::json::parse(json.str());
   EXPECT_EQ(parsed["tensors"][0]["symptom"], "slice_out_of_bound");
-  EXPECT_EQ(parsed["tensors"][0]["slice"]["where"], "rows 5:6 of dimension 0");
-  EXPECT_EQ(parsed["tensors"][0]["slice"]["ranks"], nlohmann::json({0, 1, 2, 3, 4, 5, 6, 7}));
+  const auto part = testing::asked(parsed["tensors"][0], "slice");
+  EXPECT_EQ(part["where"], "rows 5:6 of dimension 0");
+  EXPECT_EQ(part["ranks"], nlohmann::json({0, 1, 2, 3, 4, 5, 6, 7}));
 }
 
 TEST_F(SliceVerdict, NeighbouringSlicesAreNamedTogetherWithTheRankThatHoldsThem) {

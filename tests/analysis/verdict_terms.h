@@ -23,7 +23,7 @@ inline const Check& check_of(const TensorVerdict& tensor, Question question) {
 
 // Error over the noise scale.
 inline double q_of(const TensorVerdict& tensor) {
-  return check_of(tensor, Question::kWhole).term("q");
+  return check_of(tensor, Question::kWhole).term(Term::kQ);
 }
 
 inline bool all_hold(const std::vector<Check>& checks) {

@@ -84,7 +84,7 @@ TEST_F(Verdict, EqualShardsAreWithinBound) {
   EXPECT_EQ(tensor.tier(), Tier::kT2);
   EXPECT_EQ(tensor.symptom(), Symptom::kNone);
   EXPECT_EQ(tensor.comparison->error, 0.0);
-  EXPECT_EQ(tensor.find(Question::kWhole)->term("q"), 0.0);
+  EXPECT_EQ(tensor.find(Question::kWhole)->term(Term::kQ), 0.0);
   EXPECT_EQ(tensor.comparison->different, 0);
   EXPECT_THAT(tensor.cause(), IsEmpty());
   EXPECT_THAT(tensor.ranks(), ElementsAre(0, 1));
@@ -98,7 +98,7 @@ TEST_F(Verdict, AnErrorWithinTheNoisePasses) {
   add_noise(kOutput, 0.01);
   const TensorVerdict tensor = verdict();
   EXPECT_EQ(tensor.status(), Status::kWithin);
-  EXPECT_NEAR(tensor.find(Question::kWhole)->term("q"), 1.5, 1e-4);
+  EXPECT_NEAR(tensor.find(Question::kWhole)->term(Term::kQ), 1.5, 1e-4);
   EXPECT_NEAR(tensor.bound(), 0.02, 1e-6);
   EXPECT_NEAR(tensor.ratio(), 0.75, 1e-4);
   EXPECT_THAT(tensor.comparison->max_index, ElementsAre(3));
@@ -494,7 +494,7 @@ TEST_F(Verdict, OneFlipOfAnAdamUpdateIsNoFinding) {
             noise_row("s0/master/narrow/0", 1e-9, 1e-9)};
   const TensorVerdict tensor = verdict("s0/master/narrow/0");
   EXPECT_EQ(tensor.status(), Status::kWithin);
-  EXPECT_GT(tensor.find(Question::kWhole)->term("q"), 0.1);
+  EXPECT_GT(tensor.find(Question::kWhole)->term(Term::kQ), 0.1);
 }
 
 TEST_F(Verdict, ALargeErrorOfAnOptimizerResultIsFoundAllTheSame) {

@@ -1,6 +1,7 @@
 #include "fuzz_layouts/judge.h"
 
 #include "support/check_run.h"
+#include "support/report_json.h"
 
 #include <ttrace/tensor_id.h>
 
@@ -60,25 +61,22 @@ void add_parts(const nlohmann::json& tensors, PartsByKind& parts) {
   for (const auto& tensor : tensors) {
     const Kind kind = parse_tensor_id(tensor.at("id").get<std::string>()).kind;
     NearestParts& nearest = parts[std::string(ttrace::name_of(kind))];
-    if (const auto& slice = tensor.at("slice"); !slice.is_null()) {
-      const bool row = slice.at("where").get<std::string>().starts_with("row");
+    if (const auto part = testing::asked(tensor, "slice"); !part.is_null()) {
+      const bool row = part.at("where").get<std::string>().starts_with("row");
       raise(row ? nearest.slice : nearest.group,
-            testing::number_of(slice.at("error")),
-            slice.at("bound"));
+            testing::number_of(part.at("value")),
+            part.at("bound"));
     }
-    if (const auto& golden = tensor.at("golden"); !golden.is_null()) {
+    if (const auto golden = testing::asked(tensor, "too_coarse"); !golden.is_null()) {
+      const auto& terms = golden.at("terms");
+      const double ratio = testing::number_of(terms.at("rho"));
       NearestParts rho;
-      rho.least_rho =
-          testing::number_of(golden.at("least")) > 0.0 ? testing::number_of(golden.at("rho")) : 0.0;
-      if (testing::number_of(golden.at("limit")) > 0.0) {
-        rho.largest_rho = testing::number_of(golden.at("candidate_error")) /
-                          testing::number_of(golden.at("scale"));
-      }
+      rho.least_rho = testing::number_of(terms.at("least_rho")) > 0.0 ? ratio : 0.0;
+      rho.largest_rho = testing::number_of(terms.at("largest_rho")) > 0.0 ? ratio : 0.0;
       add_rho(rho, nearest);
     }
-    if (const auto& factor = tensor.at("factor_in_noise"); !factor.is_null()) {
-      raise(
-          nearest.factor, std::abs(testing::number_of(factor.at("deviation"))), factor.at("bound"));
+    if (const auto factor = testing::asked(tensor, "factor"); !factor.is_null()) {
+      raise(nearest.factor, std::abs(testing::number_of(factor.at("value"))), factor.at("bound"));
     }
   }
 }

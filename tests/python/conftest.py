@@ -28,6 +28,11 @@ HANG = 7200
 PROGRAM = os.environ.get("TTRACE_PROGRAM", str(ROOT / "build" / "cpu" / "bin" / "ttrace"))
 
 
+def asked(tensor: dict, question: str) -> dict | None:
+    """The check of a report's tensor that asks `question`; None where nobody asked it."""
+    return next((check for check in tensor["checks"] if check["question"] == question), None)
+
+
 @dataclass
 class Outcome:
     """Of one `ttrace check`: exit code, report (None where there is none), what it said on stderr, and its

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, python, run_untraced, torchrun
+from conftest import ROOT, asked, python, run_untraced, torchrun
 
 EXAMPLE = ROOT / "examples" / "dtensor"
 sys.path.insert(0, str(EXAMPLE))
@@ -47,7 +47,7 @@ def test_a_compiled_region_is_recorded_as_one_module_and_the_report_says_so(chec
 
 def has_operator(outcome, path: str) -> set[str]:
     """Kinds of this module's tensors that were held against their own operator."""
-    tensors = (t for t in outcome.report["tensors"] if any(c["question"] == "operator" for c in t["checks"]))
+    tensors = (t for t in outcome.report["tensors"] if asked(t, "operator"))
     return {kind for _, _, kind, of, *_ in (t["id"].split("/") for t in tensors) if of == path}
 
 

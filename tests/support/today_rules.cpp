@@ -2,6 +2,7 @@
 
 #include "analysis/align/matching.h"
 #include "analysis/bounds/bounds.h"
+#include "trace/base/unit_in_last_place.h"
 #include "trace/merge/merge.h"
 
 #include <ttrace/error.h>

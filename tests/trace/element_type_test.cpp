@@ -1,9 +1,11 @@
+
 #include <ttrace/element_type.h>
 #include <ttrace/error.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -40,8 +42,8 @@ std::vector<Element> narrow(ElementType type, const std::vector<double>& values)
 
 TEST(ElementType, NamesRoundTripAndMatchTheFormat) {
   const std::vector<std::string_view> names = {
-      "f64", "f32", "f16", "bf16", "i64", "i32", "u8", "bool", "e4m3", "e5m2", "e8m0"};
-  const std::vector<std::size_t> sizes = {8, 4, 2, 2, 8, 4, 1, 1, 1, 1, 1};
+      "f64", "f32", "f16", "bf16", "i64", "i32", "u8", "bool", "e4m3", "e5m2", "e8m0", "e2m1"};
+  const std::vector<std::size_t> sizes = {8, 4, 2, 2, 8, 4, 1, 1, 1, 1, 1, 1};
   for (std::size_t number = 0; number < names.size(); ++number) {
     const auto type = static_cast<ElementType>(number);
     EXPECT_EQ(name_of(type), names[number]);
@@ -55,6 +57,50 @@ std::uint8_t encode_byte(ElementType type, double value) {
   std::uint8_t code = 0;
   from_double(type, &value, 1, &code);
   return code;
+}
+
+TEST(ElementType, E2M1HasSixteenCodesAndSaturates) {
+  std::vector<double> numbers;
+  for (std::uint16_t code = 0; code < 16; ++code) {
+    numbers.push_back(decode(ElementType::kE2M1, code));
+    EXPECT_EQ(encode_byte(ElementType::kE2M1, numbers.back()), code);
+  }
+  EXPECT_THAT(
+      numbers,
+      ElementsAre(
+          0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0));
+  const auto rounded = [](double value) {
+    return decode(ElementType::kE2M1, encode_byte(ElementType::kE2M1, value));
+  };
+  EXPECT_EQ(rounded(0.25), 0.0);  // ties to even
+  EXPECT_EQ(rounded(0.75), 1.0);
+  EXPECT_EQ(rounded(2.5), 2.0);
+  EXPECT_EQ(rounded(5.0), 4.0);
+  EXPECT_EQ(rounded(-1e9), -6.0);
+  EXPECT_EQ(rounded(kInfinity), 6.0);
+}
+
+TEST(FloatFormat, SaysWhatTheSmallestAndTheLargestNumbersAre) {
+  EXPECT_EQ(format_of(ElementType::kE4M3).smallest(), 0x1p-9);
+  EXPECT_EQ(format_of(ElementType::kE5M2).smallest(), 0x1p-16);
+  EXPECT_EQ(format_of(ElementType::kE2M1).smallest(), 0.5);
+  EXPECT_EQ(format_of(ElementType::kE8M0).smallest(), 0x1p-127);
+  EXPECT_EQ(format_of(ElementType::kF16).overflow(), 65520.0);
+  for (const ElementType type : {ElementType::kF16,
+                                 ElementType::kBF16,
+                                 ElementType::kE4M3,
+                                 ElementType::kE5M2,
+                                 ElementType::kE8M0,
+                                 ElementType::kE2M1}) {
+    const FloatFormat& format = format_of(type);
+    std::array<double, 2> ends = {format.smallest(), format.largest};
+    std::array<std::uint16_t, 2> codes{};
+    from_double(type, ends.data(), 2, codes.data());
+    std::array<double, 2> back{};
+    to_double(type, codes.data(), 2, back.data());
+    EXPECT_EQ(back, ends) << name_of(type);
+  }
+  EXPECT_THROW(static_cast<void>(format_of(ElementType::kI32)), InternalError);
 }
 
 // codecs_test compares values within the ranges with gfloat.

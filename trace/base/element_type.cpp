@@ -16,22 +16,43 @@ namespace {
 struct TypeInfo {
   ElementType type;
   std::string_view name;
-  std::size_t size;
-  bool floating;
+  int bits;
+  FloatFormat format = {};  // without bits: an integer
 };
 
+constexpr double kRoundingOfBf16 = 0.00166;  // F32 and F64 are scaled by their mantissa bits
+
 constexpr std::array kTypes = {
-    TypeInfo{ElementType::kF64, "f64", 8, true},
-    TypeInfo{ElementType::kF32, "f32", 4, true},
-    TypeInfo{ElementType::kF16, "f16", 2, true},
-    TypeInfo{ElementType::kBF16, "bf16", 2, true},
-    TypeInfo{ElementType::kI64, "i64", 8, false},
-    TypeInfo{ElementType::kI32, "i32", 4, false},
-    TypeInfo{ElementType::kU8, "u8", 1, false},
-    TypeInfo{ElementType::kBool, "bool", 1, false},
-    TypeInfo{ElementType::kE4M3, "e4m3", 1, true},
-    TypeInfo{ElementType::kE5M2, "e5m2", 1, true},
-    TypeInfo{ElementType::kE8M0, "e8m0", 1, true},
+    TypeInfo{ElementType::kF64,
+             "f64",
+             64,
+             {64,
+              11,
+              52,
+              1023,
+              true,
+              std::numeric_limits<double>::max(),
+              kRoundingOfBf16 / static_cast<double>(std::uint64_t{1} << 45U)}},
+    TypeInfo{ElementType::kF32,
+             "f32",
+             32,
+             {32,
+              8,
+              23,
+              127,
+              true,
+              std::numeric_limits<float>::max(),
+              kRoundingOfBf16 / static_cast<double>(std::uint64_t{1} << 16U)}},
+    TypeInfo{ElementType::kF16, "f16", 16, {16, 5, 10, 15, true, 65504.0, 0.000208}},
+    TypeInfo{ElementType::kBF16, "bf16", 16, {16, 8, 7, 127, true, 0x1.FEp127, kRoundingOfBf16}},
+    TypeInfo{ElementType::kI64, "i64", 64},
+    TypeInfo{ElementType::kI32, "i32", 32},
+    TypeInfo{ElementType::kU8, "u8", 8},
+    TypeInfo{ElementType::kBool, "bool", 8},
+    TypeInfo{ElementType::kE4M3, "e4m3", 8, {8, 4, 3, 7, false, 448.0, 0.0265}},
+    TypeInfo{ElementType::kE5M2, "e5m2", 8, {8, 5, 2, 15, true, 57344.0, 0.0527}},
+    TypeInfo{ElementType::kE8M0, "e8m0", 8, {8, 8, 0, 127, false, 0x1p127, 0.0}},
+    TypeInfo{ElementType::kE2M1, "e2m1", 8, {4, 2, 1, 1, false, 6.0, 0.105}},
 };
 
 // A row stands at its type's number.
@@ -59,20 +80,10 @@ const TypeInfo& info(ElementType type) {
 constexpr int kDoubleMantissaBits = 52;
 constexpr int kDoubleBias = 1023;
 
-// A format with the layout of IEEE 754: sign, exponent, mantissa.
-struct SmallFormat {
-  int mantissa_bits;
-  int bias;
-};
-constexpr SmallFormat kHalf{10, 15};
-constexpr SmallFormat kBrain{7, 127};
-constexpr SmallFormat kE4M3Format{3, 7};
-constexpr SmallFormat kE5M2Format{2, 15};
-
 // The bits of a finite magnitude, given as those of a double, in a format whose exponents have no
 // end. Rounds once: going through float would round twice and be wrong for values that the first
 // rounding turns into a tie.
-std::uint64_t round_magnitude(SmallFormat format, std::uint64_t magnitude) {
+std::uint64_t round_magnitude(const FloatFormat& format, std::uint64_t magnitude) {
   const auto smallest_normal = static_cast<std::uint64_t>(kDoubleBias + 1 - format.bias)
                                << kDoubleMantissaBits;
   if (magnitude < smallest_normal) {
@@ -93,7 +104,7 @@ std::uint64_t round_magnitude(SmallFormat format, std::uint64_t magnitude) {
 constexpr std::uint64_t kMagnitude = 0x7fffffffffffffffu;
 
 // Formats of 16 bits.
-std::uint16_t encode(SmallFormat format, double value) {
+std::uint16_t encode(const FloatFormat& format, double value) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const auto sign = static_cast<std::uint16_t>(bits >> 48 & 0x8000u);
   const std::uint64_t magnitude = bits & kMagnitude;
@@ -107,23 +118,24 @@ std::uint16_t encode(SmallFormat format, double value) {
   return static_cast<std::uint16_t>(sign | std::min(round_magnitude(format, magnitude), infinity));
 }
 
-// Formats of 8 bits. `overflow` is the code of values above the largest number: infinity, or NaN if
-// the format has no infinity.
-std::uint8_t encode_byte(SmallFormat format, std::uint64_t overflow, double value) {
-  constexpr std::uint8_t kNan = 0x7f;
+// The code behind that of the largest number: infinity, or NaN if the format has no infinity. 8 is
+// none of E2M1's magnitudes.
+unsigned overflow_of(const FloatFormat& format) {
+  return static_cast<unsigned>(
+             round_magnitude(format, std::bit_cast<std::uint64_t>(format.largest))) +
+         1U;
+}
+
+// Formats of at most 8 bits with a sign. A format that has neither infinity nor NaN saturates.
+std::uint8_t encode_code(const FloatFormat& format, double value) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
-  const auto sign = static_cast<std::uint8_t>(bits >> 56 & 0x80u);
+  const unsigned sign = static_cast<unsigned>(bits >> 63U)
+                        << static_cast<unsigned>(format.bits - 1);
+  const unsigned all_ones = (1U << static_cast<unsigned>(format.bits - 1)) - 1U;
+  const std::uint64_t most = std::min(overflow_of(format), all_ones);
   const std::uint64_t code =
-      std::isnan(value) ? kNan : std::min(round_magnitude(format, bits & kMagnitude), overflow);
+      std::isnan(value) ? all_ones : std::min(round_magnitude(format, bits & kMagnitude), most);
   return static_cast<std::uint8_t>(sign | code);
-}
-
-std::uint8_t encode_e4m3(double value) {
-  return encode_byte(kE4M3Format, 0x7f, value);
-}
-
-std::uint8_t encode_e5m2(double value) {
-  return encode_byte(kE5M2Format, 0x7c, value);
 }
 
 constexpr int kE8M0Bias = 127;
@@ -177,10 +189,10 @@ void narrow(const double* source, std::int64_t count, void* target, Convert conv
   }
 }
 
-// The values of all codes of a format of 8 bits.
+// The values of all codes of a format of at most 8 bits.
 using Codes = std::array<double, 256>;
 
-Codes codes_of(double (*decode)(std::uint8_t)) {
+Codes make_codes(double (*decode)(std::uint8_t)) {
   Codes codes{};
   for (std::size_t code = 0; code < codes.size(); ++code) {
     codes[code] = decode(static_cast<std::uint8_t>(code));
@@ -189,10 +201,11 @@ Codes codes_of(double (*decode)(std::uint8_t)) {
 }
 
 const Codes& codes_of(ElementType type) {
-  static const Codes e4m3 = codes_of(widen_e4m3);
-  static const Codes e5m2 = codes_of(widen_e5m2);
-  static const Codes e8m0 = codes_of(widen_e8m0);
-  return type == ElementType::kE4M3 ? e4m3 : type == ElementType::kE5M2 ? e5m2 : e8m0;
+  static const std::array<Codes, 4> codes = {make_codes(widen_e4m3),
+                                             make_codes(widen_e5m2),
+                                             make_codes(widen_e8m0),
+                                             make_codes(widen_e2m1)};
+  return codes.at(static_cast<std::size_t>(type) - static_cast<std::size_t>(ElementType::kE4M3));
 }
 
 constexpr auto kCast = [](auto element) { return static_cast<double>(element); };
@@ -200,7 +213,7 @@ constexpr auto kCast = [](auto element) { return static_cast<double>(element); }
 }  // namespace
 
 std::size_t element_size(ElementType type) {
-  return info(type).size;
+  return static_cast<std::size_t>(info(type).bits) / 8;
 }
 
 std::string_view name_of(ElementType type) {
@@ -214,35 +227,22 @@ ElementType parse_element_type(std::string_view name) {
                "\"",
                name,
                "\" is not an element type; write f64, f32, f16, bf16, i64, i32, u8, bool, e4m3, "
-               "e5m2 or e8m0");
+               "e5m2, e8m0 or e2m1");
   return found->type;
 }
 
 bool is_floating(ElementType type) {
-  return info(type).floating;
+  return info(type).format.bits > 0;
+}
+
+const FloatFormat& format_of(ElementType type) {
+  const FloatFormat& format = info(type).format;
+  TTRACE_CHECK(format.bits > 0, InternalError, name_of(type), " is no floating type");
+  return format;
 }
 
 double rounding_error(ElementType type) {
-  constexpr double kBf16 = 0.00166;
-  constexpr double kF16 = 0.000208;
-  constexpr double kE4M3 = 0.0265;
-  constexpr double kE5M2 = 0.0527;
-  switch (type) {
-    case ElementType::kF64:
-      return std::ldexp(kBf16, kBrain.mantissa_bits - kDoubleMantissaBits);
-    case ElementType::kF32:
-      return std::ldexp(kBf16, kBrain.mantissa_bits - (std::numeric_limits<float>::digits - 1));
-    case ElementType::kF16:
-      return kF16;
-    case ElementType::kBF16:
-      return kBf16;
-    case ElementType::kE4M3:
-      return kE4M3;
-    case ElementType::kE5M2:
-      return kE5M2;
-    default:
-      return 0.0;
-  }
+  return info(type).format.rounding;
 }
 
 void to_double(ElementType type, const void* source, std::int64_t count, double* target) {
@@ -269,6 +269,7 @@ void to_double(ElementType type, const void* source, std::int64_t count, double*
     case ElementType::kE4M3:
     case ElementType::kE5M2:
     case ElementType::kE8M0:
+    case ElementType::kE2M1:
       return widen<std::uint8_t>(
           source, count, target, [&codes = codes_of(type)](std::uint8_t code) {
             return codes[code];
@@ -284,11 +285,11 @@ void from_double(ElementType type, const double* source, std::int64_t count, voi
       return narrow<float>(
           source, count, target, [](double value) { return static_cast<float>(value); });
     case ElementType::kF16:
-      return narrow<std::uint16_t>(
-          source, count, target, [](double value) { return encode(kHalf, value); });
     case ElementType::kBF16:
       return narrow<std::uint16_t>(
-          source, count, target, [](double value) { return encode(kBrain, value); });
+          source, count, target, [&format = format_of(type)](double value) {
+            return encode(format, value);
+          });
     case ElementType::kI64:
       return narrow<std::int64_t>(source, count, target, round_to<std::int64_t>);
     case ElementType::kI32:
@@ -300,9 +301,11 @@ void from_double(ElementType type, const double* source, std::int64_t count, voi
         return static_cast<std::uint8_t>(value != 0.0 ? 1 : 0);
       });
     case ElementType::kE4M3:
-      return narrow<std::uint8_t>(source, count, target, encode_e4m3);
     case ElementType::kE5M2:
-      return narrow<std::uint8_t>(source, count, target, encode_e5m2);
+    case ElementType::kE2M1:
+      return narrow<std::uint8_t>(source, count, target, [&format = format_of(type)](double value) {
+        return encode_code(format, value);
+      });
     case ElementType::kE8M0:
       return narrow<std::uint8_t>(source, count, target, encode_e8m0);
   }

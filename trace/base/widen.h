@@ -81,6 +81,11 @@ TTRACE_KERNEL double widen_e5m2(std::uint8_t code) {
   return widen_code(code, 2, 15, 0x7c, true);
 }
 
+TTRACE_KERNEL double widen_e2m1(std::uint8_t code) {  // one of 4 bits
+  const double value = widen_code(code & 7U, 1, 1, 8U, false);
+  return (code & 8U) == 0U ? value : -value;
+}
+
 TTRACE_KERNEL double widen_e8m0(std::uint8_t code) {
   return code == 255U ? quiet_nan() : power_of_two(static_cast<int>(code) - 127);
 }

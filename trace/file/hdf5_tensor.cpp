@@ -43,6 +43,7 @@ Hdf5Id hdf5_type(ElementType type, const std::string& path) {
     case ElementType::kE4M3:  // codes: HDF5 takes those with the largest exponent for Inf and NaN
     case ElementType::kE5M2:
     case ElementType::kE8M0:
+    case ElementType::kE2M1:
       return standard(H5T_STD_U8LE);
   }
   TTRACE_THROW(InternalError, "element type ", static_cast<int>(type), " has no HDF5 type");

@@ -38,6 +38,8 @@ TTRACE_HOST_DEVICE inline double element_as_double(ElementType type,
       return widen_e5m2(load_element<std::uint8_t>(data, index));
     case ElementType::kE8M0:
       return widen_e8m0(load_element<std::uint8_t>(data, index));
+    case ElementType::kE2M1:
+      return widen_e2m1(load_element<std::uint8_t>(data, index));
   }
   return quiet_nan();
 }

@@ -131,7 +131,7 @@ double Evidence::tolerance(double error) const {
 double Evidence::bound() const {
   const Check* const operators = finding_.find(Question::kOperator);
   if (finding_.tier() == Tier::kT1 && operators != nullptr) {
-    return operators->bound * operators->term("scale");
+    return operators->bound * operators->term(Term::kScale);
   }
   return finding_.comparison ? finding_.bound() : 0.0;
 }
@@ -139,7 +139,8 @@ double Evidence::bound() const {
 double Evidence::round_off_share() const {
   const bool of_operators = finding_.tier() == Tier::kT1;
   const Check* const check = finding_.find(of_operators ? Question::kOperator : Question::kWhole);
-  return check == nullptr || !(bound() > 0.0) ? 0.0 : check->term("scale") / bound();
+  return check == nullptr || !(bound() > 0.0) ? 0.0
+                                              : check->find(Term::kScale).value_or(0.0) / bound();
 }
 
 std::vector<std::string> Evidence::axes() const {

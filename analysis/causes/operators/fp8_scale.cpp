@@ -17,14 +17,7 @@
 namespace ttrace {
 namespace {
 
-struct Format {
-  const char* name;
-  double largest = 0.0;
-  double smallest = 0.0;  // subnormal; half of it is rounded to zero
-};
-
-constexpr std::array kFp8Formats = {Format{"E4M3", 448.0, 0x1p-9},
-                                    Format{"E5M2", 57344.0, 0x1p-16}};
+constexpr std::array kFp8Formats = {ElementType::kE4M3, ElementType::kE5M2};
 
 // A magnitude that a scale may have been made from.
 struct Amax {
@@ -80,17 +73,17 @@ std::vector<const Match*> operands_of(const Evidence& evidence) {
 // A magnitude over the largest number of a format.
 struct ScaleOrigin {
   Amax amax;
-  Format format = kFp8Formats[0];
+  ElementType format = kFp8Formats[0];
 
   [[nodiscard]] std::string text() const {
-    return amax.name + " over the largest number of " + format.name;
+    return amax.name + " over the largest number of " + format_text(format);
   }
 };
 
 std::optional<ScaleOrigin> made_from(double scale, const std::vector<Amax>& list) {
   for (const Amax& amax : list) {
-    for (const Format& format : kFp8Formats) {
-      if (is_near(scale * format.largest, amax.value)) {
+    for (const ElementType format : kFp8Formats) {
+      if (is_near(scale * format_of(format).largest, amax.value)) {
         return ScaleOrigin{amax, format};
       }
     }
@@ -99,13 +92,14 @@ std::optional<ScaleOrigin> made_from(double scale, const std::vector<Amax>& list
 }
 
 // "0.3 % saturate and 2 % become zero"
-std::string losses_text(const Values& operand, double scale, const Format& format) {
+std::string losses_text(const Values& operand, double scale, ElementType type) {
+  const FloatFormat& format = format_of(type);
   double saturated = 0.0;
   double lost = 0.0;
   for (const double value : operand.data) {
     const double scaled = std::abs(value) / scale;
     saturated += scaled > format.largest * (1.0 + 1e-6) ? 1.0 : 0.0;
-    lost += value != 0.0 && scaled <= format.smallest / 2.0 ? 1.0 : 0.0;
+    lost += value != 0.0 && scaled <= format.smallest() / 2.0 ? 1.0 : 0.0;
   }
   const auto all = static_cast<double>(operand.data.size());
   return short_number(100.0 * saturated / all) + " % saturate and " +
@@ -156,7 +150,7 @@ std::optional<Hypothesis> from_operand(const Evidence& evidence,
       .signature = Signature::kFp8Scale,
       .sentence =
           fmt::format("the scale is {}; it is {}, in the reference {}; {}",
-                      ratio_text(ratio, right->format.name == wrong->format.name),
+                      ratio_text(ratio, right->format == wrong->format),
                       wrong->text(),
                       right->text(),
                       codes ? codes_text(*codes)
@@ -169,7 +163,8 @@ std::optional<Hypothesis> from_operand(const Evidence& evidence,
 
 // The other format made the scale; which magnitude both were made from is not known.
 std::optional<Hypothesis> from_other_format(double ratio) {
-  const double formats = kFp8Formats[1].largest / kFp8Formats[0].largest;
+  const double formats =
+      format_of(ElementType::kE5M2).largest / format_of(ElementType::kE4M3).largest;
   if (!is_near(ratio, formats) && !is_near(ratio, 1.0 / formats)) {
     return std::nullopt;
   }

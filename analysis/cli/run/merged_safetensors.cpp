@@ -44,6 +44,8 @@ std::string_view safetensors_name(ElementType type) {
       return "F8_E5M2";
     case ElementType::kE8M0:
       return "F8_E8M0";
+    case ElementType::kE2M1:  // its F4 has two to a byte
+      return "U8";
   }
   return "";
 }

@@ -1,0 +1,117 @@
+#include "analysis/findings/term.h"
+
+#include <array>
+#include <cstddef>
+
+namespace ttrace {
+namespace {
+
+struct TermName {
+  Term term;
+  std::string_view name;
+};
+
+constexpr auto kTerms = std::to_array<TermName>({
+    {Term::kScale, "scale"},
+    {Term::kLimit, "limit"},
+    {Term::kQ, "q"},
+    {Term::kPasses, "passes"},
+    {Term::kLargestPass, "largest_pass"},
+    {Term::kPassMargin, "pass_margin"},
+    {Term::kSliceQ, "slice_q"},
+    {Term::kRowQ, "row_q"},
+    {Term::kGroupQ, "group_q"},
+    {Term::kIsAddend, "is_addend"},
+    {Term::kNeededLimit, "needed_limit"},
+    {Term::kError, "error"},
+    {Term::kNative, "native"},
+    {Term::kNorm, "norm"},
+    {Term::kBitEqual, "bit_equal"},
+    {Term::kUnlike, "unlike"},
+    {Term::kFactor, "factor"},
+    {Term::kNativeFactor, "native_factor"},
+    {Term::kRho, "rho"},
+    {Term::kCandidateError, "candidate_error"},
+    {Term::kReferenceError, "reference_error"},
+    {Term::kLeastRho, "least_rho"},
+    {Term::kLargestRho, "largest_rho"},
+    {Term::kIsAsAccurate, "is_as_accurate"},
+    {Term::kRtol, "rtol"},
+    {Term::kAtol, "atol"},
+    {Term::kBeyond, "beyond"},
+    {Term::kTokens, "tokens"},
+    {Term::kFlips, "flips"},
+    {Term::kIllegal, "illegal"},
+});
+
+using enum Basis;
+constexpr auto kComponents = std::to_array<ComponentTraits>({
+    {Component::kNoise, "noise", "noise: the mean of ||m - r||^2 over the noise passes", kMeasured},
+    {Component::kIrreproducible,
+     "irreproducible",
+     "a second run of the reference differs by more than the noise",
+     kMeasured},
+    {Component::kAlikeMicrobatches,
+     "alike_microbatches",
+     "what micro-batches may round alike: (0.5 x the sum of their noises)^2",
+     kCalibrated},
+    {Component::kUpdateFlips,
+     "update_flips",
+     "sign flips of updates: (3 x the largest noise of an element)^2",
+     kCalibrated},
+    {Component::kInheritedNoise,
+     "inherited_noise",
+     "what updated parameters brought from earlier steps",
+     kMeasured},
+    {Component::kScaleNoise,
+     "scale_noise",
+     "the largest relative noise of the scale in any micro-batch",
+     kMeasured},
+    {Component::kScalarRounding, "scalar_rounding", "one rounding of the scalar", kDerived},
+    {Component::kMultiple, "multiple", "at least one ulp of every element", kDerived},
+    {Component::kStorage, "storage", "storage: (2 ulp of the largest element)^2", kDerived},
+    {Component::kClassDefault,
+     "class_default",
+     "no noise measured: (roundings of the tensor's class x ||r||)^2",
+     kCalibrated},
+    {Component::kNative, "native", "its operators' own rounding: ||n - f||^2", kMeasured},
+    {Component::kNativeRounding, "native_rounding", "at least one rounding: (u ||c||)^2", kDerived},
+    {Component::kStoredAddends, "stored_addends", "rounding of the ranks' addends", kDerived},
+    {Component::kRankSums, "rank_sums", "sums over ranks", kDerived},
+    {Component::kGradientSums, "gradient_sums", "sums of gradients over ranks", kDerived},
+    {Component::kClippingNorm, "clipping_norm", "error of the norm of clipping", kDerived},
+    {Component::kOtherGrid, "other_grid", "FP8 codes on another grid", kDerived},
+});
+
+// A row stands at its number.
+template <class Rows, class Project>
+constexpr bool stand_in_order(const Rows& rows, Project project) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (static_cast<std::size_t>(project(rows[i])) != i) {
+      return false;
+    }
+  }
+  return true;
+}
+static_assert(kTerms.size() == static_cast<std::size_t>(Term::kIllegal) + 1);
+static_assert(stand_in_order(kTerms, [](const TermName& row) { return row.term; }));
+static_assert(kComponents.size() == static_cast<std::size_t>(Component::kOtherGrid) + 1);
+static_assert(stand_in_order(kComponents,
+                             [](const ComponentTraits& row) { return row.component; }));
+
+}  // namespace
+
+std::string_view name_of(Term term) {
+  return kTerms.at(static_cast<std::size_t>(term)).name;
+}
+
+const ComponentTraits& traits_of(Component component) {
+  return kComponents.at(static_cast<std::size_t>(component));
+}
+
+std::string_view name_of(Basis basis) {
+  constexpr std::array<std::string_view, 3> kNames = {"measured", "derived", "calibrated"};
+  return kNames.at(static_cast<std::size_t>(basis));
+}
+
+}  // namespace ttrace
