@@ -17,7 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 NAMES = ("tracer", "traced", "step")  # what the scripts call a tracer and its step
 RECORDS = ("loss", "data", "scalar", "attach", "attach_trainer")
-PASSES_ON = ("precision", "dtype", "watch_loss", "region")  # return what they get
+PASSES_ON = ("precision", "dtype", "watch_loss")  # return what they get
 
 
 def _called(node: ast.AST) -> tuple[str, str]:
@@ -39,8 +39,9 @@ class _WithoutLines(ast.NodeTransformer):
         return ast.Pass() if [alias.name for alias in node.names] == ["ttrace"] else node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        names_function = _is_ours(node.func, ("region",))  # region("attention")(function)
         self.generic_visit(node)
-        return node.args[0] if _is_ours(node, PASSES_ON) else node
+        return node.args[0] if names_function or _is_ours(node, PASSES_ON) else node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         self.generic_visit(node)
@@ -60,8 +61,8 @@ class _WithoutLines(ast.NodeTransformer):
         return [*unset, node] if node.items else [*unset, *node.body]
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        self.generic_visit(node)
         node.decorator_list = [one for one in node.decorator_list if not _is_ours(one, ("region",))]
+        self.generic_visit(node)
         return node
 
 

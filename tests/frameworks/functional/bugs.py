@@ -29,7 +29,7 @@ def _rope_shifted() -> None:
 def _queries_twice() -> None:
     import train
 
-    own = train.attention.__wrapped__
+    own = getattr(train.attention, "__wrapped__", train.attention)  # a region's function
 
     def grown(x, joint, out):
         q, _, _ = joint.chunk(3, -1)
@@ -65,18 +65,16 @@ def _last_microbatch_not_accumulated() -> None:
     own = train.accumulated
 
     def without_last(model, batch, microbatches, step):
-        before = [p.grad for p in model.parameters()]
-        assert all(gradient is None for gradient in before)
         kept: list[torch.Tensor] = []
 
-        class Step:
-            def loss(self, losses):
-                if len(kept) < 2 and any(p.grad is not None for p in model.parameters()):
-                    kept[:] = [p.grad.clone() for p in model.parameters()]
-                step.loss(losses)
+        def keep(*_):  # before the second of two micro-batches: what the first one has left
+            if any(p.grad is not None for p in model.parameters()):
+                kept[:] = [p.grad.clone() for p in model.parameters()]
 
-        total = own(model, batch, microbatches, Step())
-        for parameter, gradient in zip(model.parameters(), kept):
+        hook = model.register_forward_pre_hook(keep)
+        total = own(model, batch, microbatches, step)
+        hook.remove()
+        for parameter, gradient in zip(model.parameters(), kept, strict=True):
             parameter.grad = gradient
         return total
 
