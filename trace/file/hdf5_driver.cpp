@@ -136,6 +136,10 @@ herr_t truncate(H5FD_t* file, hid_t /*transfer*/, hbool_t /*closing*/) {
 
 H5FD_class_t driver_class() {
   H5FD_class_t driver = {};
+#ifdef H5FD_CLASS_VERSION  // since HDF5 1.14
+  driver.version = H5FD_CLASS_VERSION;
+  driver.value = H5_VFD_RESERVED;  // the first that is not the library's own
+#endif
   driver.name = "ttrace";
   driver.maxaddr = static_cast<haddr_t>(std::numeric_limits<off_t>::max());
   driver.fc_degree = H5F_CLOSE_SEMI;
