@@ -52,7 +52,7 @@ TEST_F(Format, EveryFormatCanBePrintedOrWritten) {
   EXPECT_THAT(text, StartsWith("DIVERGED  "));
   EXPECT_EQ(nlohmann::json::parse(json).at("verdict"), "diverged");
   EXPECT_THAT(junit, StartsWith("<?xml "));
-  EXPECT_THAT(diff({"jsonl"}).out, StartsWith("{\"type\":\"report\",\"schema\":1,"));
+  EXPECT_THAT(diff({"jsonl"}).out, StartsWith("{\"type\":\"report\",\"schema\":2,"));
   EXPECT_THAT(diff({"markdown"}).out, StartsWith("## TTrace: DIVERGED\n"));
   EXPECT_EQ(nlohmann::json::parse(diff({"sarif"}).out).at("version"), "2.1.0");
   std::ofstream(folder_ / "b.xml") << "what an earlier run wrote";

@@ -62,7 +62,7 @@ void add_parts(const nlohmann::json& tensors, PartsByKind& parts) {
     const Kind kind = parse_tensor_id(tensor.at("id").get<std::string>()).kind;
     NearestParts& nearest = parts[std::string(ttrace::name_of(kind))];
     if (const auto part = testing::asked(tensor, "slice"); !part.is_null()) {
-      const bool row = part.at("where").get<std::string>().starts_with("row");
+      const bool row = part.value("where", "").starts_with("row");
       raise(row ? nearest.slice : nearest.group,
             testing::number_of(part.at("value")),
             part.at("bound"));

@@ -79,7 +79,7 @@ needs_self_check() {
 # Whether the candidate chose other experts than the reference, or drew other random numbers.
 flips() {
   "$ttrace" diff "$run/reference" "$run/candidate" --kinds routing,draw,data,input --format json 2> /dev/null |
-    grep -q -e '"flips": *{"tokens": *[0-9]*, *"flips": *[1-9]' \
+    grep -q -e '"routing": *{"tokens": *[0-9]*, *"flips": *[1-9]' \
       -e 'random numbers that the reference could not follow' \
       -e 'draw random numbers for their samples'
 }
