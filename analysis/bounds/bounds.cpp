@@ -199,7 +199,8 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
   const bool has_grid =
       judged.tensor_class() == TensorClass::kScale && limits_.has(Allowance::kScaleGrid);
   const ElementType type = has_grid ? coarser(judged.type, ElementType::kBF16) : judged.type;
-  const bool may_be_exact = !has_grid || noise_.of_kind(judged.id).largest == 0.0;
+  const bool may_be_exact = (!has_grid || noise_.of_kind(judged.id).largest == 0.0) &&
+                            !noise_.updated_before(judged.id.step);
   Yardstick yardstick = yardstick_of(judged, noise);
   if (is_rescaled(judged)) {
     yardstick.raise_to(

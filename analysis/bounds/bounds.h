@@ -46,8 +46,10 @@
 //   of_copies().
 // Where all passes reproduced the reference bit for bit (scale 0 before the first two terms are
 // added), the tensor must be equal. That holds only if noise was put on the operators that made it,
-// or if they are known not to round. If code that the observer does not see made it, and no noise
-// came with its inputs, the passes say nothing, and the tensor has the bound of its class.
+// or if they are known not to round; and only in steps before which no update moved: a parameter
+// whose master moved by less than a rounding flips in a few elements, which no pass need show. If
+// code that the observer does not see made it, and no noise came with its inputs, the passes say
+// nothing, and the tensor has the bound of its class.
 //
 // Without noise for a tensor: bound = factor(class) * unit(precision) * ||r||, see limits.h. These
 // class defaults are weak: they know neither depth nor the cancellation within a tensor.

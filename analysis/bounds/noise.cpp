@@ -153,6 +153,13 @@ double NoiseModel::inherited(const TensorId& id) const {
   return std::max(0.0, now->mean_squared - (before == nullptr ? 0.0 : before->mean_squared));
 }
 
+bool NoiseModel::updated_before(std::int64_t step) const {
+  return std::any_of(kinds_.begin(), kinds_.end(), [step](const auto& entry) {
+    const auto& [of_step, kind, slot] = entry.first;
+    return of_step < step && traits_of(kind).of_update && entry.second.largest > 0.0;
+  });
+}
+
 double NoiseModel::if_all_alike(std::int64_t step, const std::string& parameter) const {
   const auto found = if_all_alike_.find({step, parameter});
   return found == if_all_alike_.end() ? 0.0 : found->second;

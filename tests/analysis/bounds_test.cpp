@@ -233,6 +233,23 @@ TEST(Bounds, DemandEqualityWhereAllPassesReproducedTheReference) {
   EXPECT_EQ(bound.origin, BoundOrigin::kNoise);
 }
 
+// Symptom: an embedding in BF16 was right and diverged in the second step, at two elements whose
+// masters had moved across the middle between two numbers, which they did in no noise pass.
+TEST(Bounds, BehindAnUpdateThatMovedNothingMustBeEqual) {
+  ReferenceTensors tensors;
+  for (const char* id : {"s0/main_grad/w/0", "s0/m0/output/e/0", "s1/m0/output/e/0"}) {
+    tensors.add(id, {3, 1});
+  }
+  const NoiseModel noise(passes({noise_row("s0/main_grad/w/0", 0.5, 0.5),
+                                 noise_row("s0/m0/output/e/0", 0.0, 0.0),
+                                 noise_row("s1/m0/output/e/0", 0.0, 0.0)}),
+                         tensors.matches());
+  EXPECT_EQ(bound_of("s0/m0/output/e/0", noise, ElementType::kBF16).value, 0.0);
+  const Bound bound = bound_of("s1/m0/output/e/0", noise, ElementType::kBF16);
+  EXPECT_DOUBLE_EQ(bound.scale.value(), 2 * unit_in_last_place(ElementType::kBF16, 4.0));
+  EXPECT_EQ(bound.origin, BoundOrigin::kNoise);
+}
+
 // Symptom: a running variance, updated as a + m (b - a) on one side and as (1 - m) a + m b on the
 // other, was accused of one unit in the last place, because no pass moved it.
 TEST(Bounds, WhatTrainingKeepsIsRoundedByItsOwnFormula) {
@@ -320,7 +337,7 @@ TEST(Bounds, OfOptimizerResultsKnowTheFlipsOfOtherTensorsOfTheirKind) {
   // Never moved itself, yet a flip of its three elements must pass.
   const Bound bound = bound_of("s0/master/small/0", noise);
   EXPECT_DOUBLE_EQ(bound.value, 2.0 * 1.5);
-  EXPECT_EQ(bound_of("s1/master/small/0", noise).value, 0.0);
+  EXPECT_LT(bound_of("s1/master/small/0", noise).value, 1e-14);
 }
 
 TEST(Bounds, FallBackToClassDefaultsAndSayWhy) {
