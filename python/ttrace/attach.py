@@ -35,6 +35,11 @@ def own_precision() -> str | None:
     return _own_precision
 
 
+def asked_precision() -> str:
+    """What this pass asks the program to compute in. Empty where it may choose."""
+    return _the_session().precision("")
+
+
 def _the_session() -> Any:
     global _session
     if _session is None:
@@ -139,7 +144,7 @@ def _precision_note(program: Any) -> str:
     if _own_precision is None:
         return ""
     declared = program.description().precision
-    asked = _the_session().precision("")
+    asked = asked_precision()
     plain = _own_precision in PRECISIONS.values() and declared in PRECISIONS.values()
     if not plain or declared == (asked or _own_precision):
         return ""

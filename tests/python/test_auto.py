@@ -40,6 +40,21 @@ def test_its_bugs_are_found(check, bug, first):
     assert outcome.report["first_divergence"]["id"] == first
 
 
+@pytest.mark.parametrize("options", ["--bf16", "--bf16 --buffer", "--made-in-bf16"])
+def test_passes_in_f32_reach_a_program_in_bf16(check, options):
+    """Symptom: a wrapper kept BF16, and right norms of the second step were wrong on their own inputs."""
+    outcome = check(python(f"{PROGRAM} {options}"), torchrun(2, f"{CANDIDATE} {options}"), "--auto", steps="0:2")
+    assert (outcome.code, outcome.broken_off) == (0, []), outcome.summary()
+    assert outcome.report["counts"]["operators"] > 90, outcome.summary()
+
+
+def test_a_pass_that_does_not_reach_its_precision_says_so(check):
+    program = f"{PROGRAM} --made-in-bf16 --buffer"
+    outcome = check(python(program), torchrun(2, f"{CANDIDATE} --made-in-bf16 --buffer"), "--auto", steps="0:2")
+    assert outcome.broken_off == ["forced-wide"], outcome.summary()
+    assert "this pass asks for f32, and something has put bf16 back into the model" in outcome.log("forced-wide")
+
+
 def test_lines_of_its_own_rule(check):
     """The model was attached to twice: by the program, and by what watches it."""
     outcome = check(python(f"{PROGRAM} --lines"), torchrun(2, f"{CANDIDATE} --lines"), "--auto")

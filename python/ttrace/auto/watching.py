@@ -7,6 +7,7 @@ wrappers are around it. Programs whose loop is a library's are attached to where
 from __future__ import annotations
 
 import functools
+import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -18,12 +19,12 @@ from torch import nn
 from ..base.calls import Replaced
 from ..base.optimizers import optimizers_in
 from ..base.precisions import dtype_of
+from ..base.values import PRECISIONS
 from .imports import after_import
-from .precision import convert, precision_of_parameters
+from .precision import ConvertedModules, convert, precision_of_parameters
 
-NOT_RECORDED = (
-    "the program has no lines of TTrace (--auto): its loss, and what it computes outside of modules, were not recorded"
-)
+NOT_RECORDED = "the program has no lines of TTrace (--auto): what it computes outside of modules was not recorded"
+LOSS = r"/loss/"  # computed outside of modules as well, unless a schedule computes it
 
 
 class _Watch:
@@ -32,9 +33,14 @@ class _Watch:
     def __init__(self) -> None:
         self._optimizers: list[weakref.ref] = []
         self._replaced: list[Replaced] = []
-        self._given: tuple[Any, Any] | None = None  # a model and its optimizer, which a library has told
+        self._given: tuple[Any, Any, Sequence[str]] | None = None  # what a library has told: as `_attach`
+        self._converted: ConvertedModules | None = None  # in a pass that asks for a precision
 
     def begin(self) -> None:
+        from ..attach import asked_precision
+
+        if asked := asked_precision():
+            self._converted = ConvertedModules(dtype_of(asked))
         self._wrap(torch.optim.Optimizer, "__init__", self._remembering)
         self._wrap(nn.Module, "__call__", self._looking)
         for name, act in (
@@ -51,6 +57,8 @@ class _Watch:
         for replaced in self._replaced:
             replaced.remove()
         self._replaced.clear()
+        if self._converted is not None:
+            self._converted.remove()
 
     def _wrap(self, owner: Any, name: str, make: Callable[[Callable], Callable]) -> None:
         own = getattr(owner, name)
@@ -79,7 +87,7 @@ class _Watch:
         elif self._given is not None:
             self._attach(*self._given)
         elif optimizers := self._optimizers_of(module):
-            self._attach(module, _alone(optimizers))
+            self._attach(module, _alone(optimizers), [LOSS])
 
     def _optimizers_of(self, module: nn.Module) -> list[torch.optim.Optimizer]:
         """Those that hold parameters of the module, without those that another one of them wraps."""
@@ -93,14 +101,20 @@ class _Watch:
         wrapped = {id(inner) for one in holding for inner in optimizers_in(one) if inner is not one}
         return [optimizer for optimizer in holding if id(optimizer) not in wrapped]
 
-    def _attach(self, model: Any, optimizer: Any) -> None:
+    def _attach(self, model: Any, optimizer: Any, untraced: Sequence[str] = ()) -> None:
         from ..attach import attach, own_precision, precision
 
         self.end()
-        own = precision_of_parameters(model) if own_precision() is None else None
-        if own is not None and (asked := precision(own)) != own:
-            convert(model, dtype_of(asked))
-        attach(model, optimizer, steps="optimizer").not_seen("values", NOT_RECORDED)
+        if own_precision() is None and (own := self._own_precision(model)) is not None:
+            if (asked := precision(own)) != own:
+                convert(model, dtype_of(own), dtype_of(asked))
+        attach(model, optimizer, steps="optimizer", untraced=untraced).not_seen("values", NOT_RECORDED)
+
+    def _own_precision(self, model: Any) -> str | None:
+        """Of the program, in which it would compute if no pass asked for another."""
+        if self._converted is not None and self._converted.own is not None:
+            return PRECISIONS[self._converted.own]
+        return precision_of_parameters(model)
 
     def _of_pipelining(self, schedules: ModuleType) -> None:
         """A schedule calls the modules of its stages, none of which is the model."""
@@ -127,7 +141,7 @@ class _Watch:
             def make(*args: Any, **kwargs: Any) -> Any:
                 optimizer = own(*args, **kwargs)
                 chunks = kwargs["model_chunks"] if "model_chunks" in kwargs else args[1]
-                self._given = (list(chunks) if isinstance(chunks, Sequence) else chunks, optimizer)
+                self._given = (list(chunks) if isinstance(chunks, Sequence) else chunks, optimizer, [])
                 return optimizer
 
             return make
@@ -139,8 +153,12 @@ class _Watch:
 
         def told(own: Callable) -> Callable:
             def initialize(*args: Any, **kwargs: Any) -> Any:
-                made = own(*args, **kwargs)
-                self._given = (made[0], None)
+                given = inspect.signature(own).bind(*args, **kwargs)
+                if self._converted is not None:
+                    self._converted.follow_in(given.arguments)
+                made = own(*given.args, **given.kwargs)
+                computes_loss = hasattr(made[0], "train_batch")  # a pipeline's
+                self._given = (made[0], None, [] if computes_loss else [LOSS])
                 return made
 
             return initialize

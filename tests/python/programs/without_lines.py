@@ -1,4 +1,7 @@
-"""A training loop that knows nothing of TTrace, unless --lines are asked for. With --parallel it runs in DDP."""
+"""A training loop that knows nothing of TTrace, unless --lines are asked for. With --parallel it runs in DDP.
+
+With --bf16 the model is converted to BF16; with --buffer its parameters are kept in one buffer, into which they are put
+back behind each step, as wrappers do; with --made-in-bf16 they are made in BF16."""
 
 import sys
 
@@ -13,7 +16,13 @@ if PARALLEL:
     dist.init_process_group("gloo")
 rank, ranks = (dist.get_rank(), dist.get_world_size()) if PARALLEL else (0, 1)
 torch.manual_seed(0)
+BUFFER, MADE = "--buffer" in sys.argv, "--made-in-bf16" in sys.argv
+DTYPE = torch.bfloat16 if MADE or "--bf16" in sys.argv else torch.float32
+torch.set_default_dtype(torch.bfloat16 if MADE else torch.float32)
 own = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 4))
+torch.set_default_dtype(torch.float32)
+own = own if MADE else own.to(DTYPE)
+buffer = torch.cat([p.detach().flatten() for p in own.parameters()]) if BUFFER else None
 model = DistributedDataParallel(own) if PARALLEL else own
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
@@ -23,10 +32,10 @@ if LINES:
     tracer = ttrace.attach(model, optimizer=optimizer, steps="optimizer")
 generator = torch.Generator().manual_seed(1)
 with torch.no_grad():
-    model(torch.zeros(2, 16))  # an evaluation before the training
+    model(torch.zeros(2, 16, dtype=next(own.parameters()).dtype))  # an evaluation before the training
 for step in range(2):
     inputs, labels = torch.randn(8, 16, generator=generator), torch.randint(4, (8,), generator=generator)
-    inputs, labels = inputs.chunk(ranks)[rank], labels.chunk(ranks)[rank]
+    inputs, labels = inputs.to(DTYPE).chunk(ranks)[rank], labels.chunk(ranks)[rank]
     losses = cross_entropy(model(inputs), labels, reduction="none")
     if LINES:
         tracer.loss(ttrace.record("loss_before_the_mean", losses))
@@ -36,6 +45,10 @@ for step in range(2):
     optimizer.step()
     scheduler.step()
     optimizer.zero_grad()
+    if BUFFER:
+        buffer.copy_(torch.cat([p.detach().flatten() for p in own.parameters()]))
+        for p, part in zip(own.parameters(), buffer.split([p.numel() for p in own.parameters()]), strict=True):
+            p.data = part.view_as(p)
     checksum = sum(p.double().sum() for p in model.parameters()).item()
     print(f"rank {rank} step {step} loss {losses.mean().item():.9g} {checksum:.17g}", flush=True)
 if PARALLEL:
