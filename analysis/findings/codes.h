@@ -1,4 +1,5 @@
-// The FP8 or FP4 codes of an operand on both sides; codes_check.h gets them back from values and scales.
+// The FP8 or FP4 codes of an operand on both sides; codes_check.h gets them back from values and
+// scales.
 #pragma once
 
 #include <ttrace/element_type.h>
