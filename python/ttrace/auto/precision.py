@@ -18,7 +18,7 @@ _NAMED = {"float": torch.float32, "double": torch.float64, "half": torch.float16
 
 
 class ConvertedModules:
-    """Modules get the type that a pass asks for, wherever the program converts them to a floating-point type of its own.
+    """Modules get the type that a pass asks for, wherever the program converts them to a narrower one.
 
     Wrappers copy parameters into buffers of their own, so that a model in a wrapper can no longer be converted."""
 
@@ -44,13 +44,17 @@ class ConvertedModules:
         for section, dtype in (("bf16", torch.bfloat16), ("bfloat16", torch.bfloat16), ("fp16", torch.float16)):
             if plain.get(section, {}).get("enabled", False):
                 self._remember(dtype)
-                plain[section] = {"enabled": False}
+                if self._is_narrower(dtype):
+                    plain[section] = {"enabled": False}
         arguments["config"] = plain
 
     def _follows_a_line(self) -> bool:
         from ..attach import own_precision
 
         return own_precision() is not None
+
+    def _is_narrower(self, dtype: torch.dtype) -> bool:
+        return torch.finfo(dtype).bits < torch.finfo(self._asked).bits
 
     def _remember(self, dtype: torch.dtype) -> None:
         if self.own is None or torch.finfo(dtype).bits < torch.finfo(self.own).bits:
@@ -63,6 +67,8 @@ class ConvertedModules:
             if dtype not in PRECISIONS or self._follows_a_line():
                 return own(module, *args, **kwargs)
             self._remember(dtype)
+            if not self._is_narrower(dtype):
+                return own(module, *args, **kwargs)
             options = {} if memory_format is None else {"memory_format": memory_format}
             return own(module, device, self._asked, non_blocking, **options)
 

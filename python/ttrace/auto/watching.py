@@ -157,13 +157,26 @@ class _Watch:
                 if self._converted is not None:
                     self._converted.follow_in(given.arguments)
                 made = own(*given.args, **given.kwargs)
-                computes_loss = hasattr(made[0], "train_batch")  # a pipeline's
-                self._given = (made[0], None, [] if computes_loss else [LOSS])
+                if hasattr(made[0], "train_batch"):  # a pipeline's, which computes the loss, and calls no model that is whole
+                    self._wrap(made[0], "train_batch", self._attaching_to(made[0]))
+                else:
+                    self._given = (made[0], None, [LOSS])
                 return made
 
             return initialize
 
         self._wrap(module, "initialize", told)
+
+    def _attaching_to(self, model: Any) -> Callable[[Callable], Callable]:
+        def make(own: Callable) -> Callable:
+            def step(*args: Any, **kwargs: Any) -> Any:
+                if self._replaced:
+                    self._attach(model, None)
+                return own(*args, **kwargs)
+
+            return step
+
+        return make
 
     def _of_trainer(self, starts: str, module: ModuleType) -> None:
         """Trainers of transformers and of Lightning tell when a step begins and ends."""
