@@ -142,6 +142,15 @@ def test_a_row_opens_its_explanation(page, report):
     assert dialog.get_attribute("open") is None
 
 
+def test_what_is_equal_in_every_bit_is_not_called_not_judged(page, report):
+    """Symptom: tokens that were equal were grey in the tree of modules."""
+    judged = {t["id"].split("/")[3] for t in report["tensors"] if "/data/" in t["id"] and t["status"] == "within"}
+    assert judged
+    for name in judged:
+        item = page.find_element(By.CSS_SELECTOR, f"#tree [aria-label^='{name}:']")
+        assert item.get_attribute("aria-label").startswith(f"{name}: at most ")
+
+
 def test_a_module_filters_the_table_from_the_keyboard(page, report):
     tree = page.find_element(By.ID, "tree")
     tree.find_element(By.CSS_SELECTOR, "[tabindex='0']").send_keys(Keys.END)

@@ -120,7 +120,7 @@ function treeOfModules() {
     const share = shareOf(i);
     const visit = (reached) => {
       reached.findings += columns.finding[i];
-      if (share !== null && !(reached.share >= share)) reached.share = share;
+      if (share !== null && (reached.share === null || share > reached.share)) reached.share = share;
     };
     visit(root);
     for (const part of page.paths[columns.path[i]].split('.')) {
