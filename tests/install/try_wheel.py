@@ -154,7 +154,8 @@ def install(chroot: Chroot, wheel: Path, torch: str) -> float:
     """Returns the seconds of `pip install` of the wheel."""
     wheels = chroot.folder / "wheels"
     try:
-        download([f"torch=={torch}", "numpy", "h5py"], chroot.system.python, wheels)
+        # pip asks for its own Python whether torch needs setuptools; from 3.12 on it does.
+        download([f"torch=={torch}", "numpy", "h5py", "setuptools"], chroot.system.python, wheels)
         shutil.copy(wheel, wheels)
         chroot.must("rm -rf /venv && python3 -m venv /venv")
         pip = "/venv/bin/pip install --quiet --no-cache-dir --no-index --find-links /wheels"
@@ -209,6 +210,14 @@ def try_torch(chroot: Chroot, wheel: Path, system: str, torch: str) -> Trial:
     return trial
 
 
+def tried(chroot: Chroot, wheel: Path, system: str, torch: str) -> Trial:
+    """One that cannot be made is a row as well, and the others follow."""
+    try:
+        return try_torch(chroot, wheel, system, torch)
+    except (RuntimeError, subprocess.CalledProcessError) as error:
+        return Trial(system, torch, clean="not installed", log=str(error))
+
+
 def try_wheel(wheel: Path, systems: Sequence[str], torches: Sequence[str], root: Path | None = None) -> list[Trial]:
     """One trial for every system and version of torch. `root` keeps the systems for the next time. Raises Skipped where
     no chroot can be made."""
@@ -227,18 +236,22 @@ def try_wheel(wheel: Path, systems: Sequence[str], torches: Sequence[str], root:
                 shutil.rmtree(work, ignore_errors=True)
                 shutil.copytree(ROOT / "examples" / "dtensor", work / "dtensor")
                 shutil.copy(HERE / "beside_h5py.py", work)
-                trials.append(try_torch(chroot, wheel, name, torch))
+                trials.append(tried(chroot, wheel, name, torch))
+                print(row(trials[-1]), file=sys.stderr, flush=True)
             if not root:
                 shutil.rmtree(chroot.folder)
     return trials
+
+
+def row(t: Trial) -> str:
+    return f"| {t.system} | {t.torch} | {t.clean} | {t.bug} | {t.h5py} | {t.seconds:.0f} |"
 
 
 def table(wheel: Path, trials: list[Trial]) -> str:
     tag = wheel.stem.split("-", 2)[2]
     lines = [f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, tag {tag}", ""]
     lines += ["| system | torch | examples/dtensor, clean | with a planted bug | with h5py | seconds to the bug |", "|---|---|---|---|---|---|"]
-    lines += [f"| {t.system} | {t.torch} | {t.clean} | {t.bug} | {t.h5py} | {t.seconds:.0f} |" for t in trials]
-    return "\n".join(lines)
+    return "\n".join([*lines, *map(row, trials)])
 
 
 def main() -> int:
