@@ -113,6 +113,9 @@ NoiseModel::NoiseModel(NoiseTotals totals,
     }
     KindNoise& kind = kinds_[{match.id.step, match.id.kind, match.id.slot}];
     kind.largest = std::max(kind.largest, noise->max_abs);
+    if (traits_of(match.id.kind).of_update && noise->max_abs > 0.0) {
+      first_update_ = std::min(first_update_.value_or(match.id.step), match.id.step);
+    }
     const Record& record = *match.reference.front().record;
     const auto count = static_cast<double>(element_count(record.placement.logical_shape()));
     const double independent = noise->mean_squared * record.norm * record.norm / count;
@@ -151,13 +154,6 @@ double NoiseModel::inherited(const TensorId& id) const {
   first.step = *first_step_;
   const TensorNoise* const before = find(first);
   return std::max(0.0, now->mean_squared - (before == nullptr ? 0.0 : before->mean_squared));
-}
-
-bool NoiseModel::updated_before(std::int64_t step) const {
-  return std::any_of(kinds_.begin(), kinds_.end(), [step](const auto& entry) {
-    const auto& [of_step, kind, slot] = entry.first;
-    return of_step < step && traits_of(kind).of_update && entry.second.largest > 0.0;
-  });
 }
 
 double NoiseModel::if_all_alike(std::int64_t step, const std::string& parameter) const {

@@ -98,7 +98,9 @@ class NoiseModel {
   [[nodiscard]] double inherited(const TensorId& id) const;
   // Whether any pass moved what an optimizer's step before this one was made from or made: then a
   // parameter may be another by a rounding, in few enough elements for no pass to show it.
-  [[nodiscard]] bool updated_before(std::int64_t step) const;
+  [[nodiscard]] bool updated_before(std::int64_t step) const {
+    return first_update_ && *first_update_ < step;
+  }
 
  private:
   int passes_ = 0;
@@ -107,7 +109,8 @@ class NoiseModel {
   std::map<std::tuple<std::int64_t, Kind, int>, KindNoise> kinds_;
   std::map<TensorId, double> scales_;  // by id without micro-batch
   std::map<std::pair<std::int64_t, std::string>, double> if_all_alike_;
-  std::optional<std::int64_t> first_step_;  // that has gradients of parameters
+  std::optional<std::int64_t> first_step_;    // that has gradients of parameters
+  std::optional<std::int64_t> first_update_;  // step whose update the passes moved
 };
 
 }  // namespace ttrace

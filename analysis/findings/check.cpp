@@ -1,5 +1,7 @@
 #include "analysis/findings/check.h"
 
+#include "trace/base/table_of_enum.h"
+
 #include <ttrace/error.h>
 
 #include <algorithm>
@@ -102,15 +104,7 @@ constexpr auto kPrecedence = std::to_array<Precedence>({
      "golden rho"},
 });
 
-constexpr bool rows_stand_in_order() {
-  for (std::size_t i = 0; i < kPrecedence.size(); ++i) {
-    if (kPrecedence[i].question != static_cast<Question>(i)) {
-      return false;
-    }
-  }
-  return kPrecedence.back().question == kTooCoarse;
-}
-static_assert(rows_stand_in_order());
+static_assert(has_a_row_for_each(kPrecedence, &Precedence::question, kTooCoarse));
 
 // Questions of one tier stand together, so that what decides is also what is strongest.
 constexpr bool tiers_stand_together() {

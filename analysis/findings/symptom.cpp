@@ -1,5 +1,7 @@
 #include "analysis/findings/symptom.h"
 
+#include "trace/base/table_of_enum.h"
+
 #include <array>
 #include <cstddef>
 
@@ -97,14 +99,7 @@ constexpr auto kSymptoms = std::to_array<SymptomTraits>({
      "A tensor is less accurate than its precision explains."},
 });
 
-static_assert([] {
-  for (std::size_t number = 0; number < kSymptoms.size(); ++number) {
-    if (static_cast<std::size_t>(kSymptoms[number].symptom) != number) {
-      return false;
-    }
-  }
-  return kSymptoms.back().symptom == Symptom::kTooCoarse;
-}());
+static_assert(has_a_row_for_each(kSymptoms, &SymptomTraits::symptom, Symptom::kTooCoarse));
 
 }  // namespace
 

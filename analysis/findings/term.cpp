@@ -1,5 +1,7 @@
 #include "analysis/findings/term.h"
 
+#include "trace/base/table_of_enum.h"
+
 #include <array>
 #include <cstddef>
 
@@ -83,21 +85,8 @@ constexpr auto kComponents = std::to_array<ComponentTraits>({
     {Component::kOtherGrid, "other_grid", "FP8 codes on another grid", kDerived},
 });
 
-// A row stands at its number.
-template <class Rows, class Project>
-constexpr bool stand_in_order(const Rows& rows, Project project) {
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (static_cast<std::size_t>(project(rows[i])) != i) {
-      return false;
-    }
-  }
-  return true;
-}
-static_assert(kTerms.size() == static_cast<std::size_t>(Term::kIllegal) + 1);
-static_assert(stand_in_order(kTerms, [](const TermName& row) { return row.term; }));
-static_assert(kComponents.size() == static_cast<std::size_t>(Component::kOtherGrid) + 1);
-static_assert(stand_in_order(kComponents,
-                             [](const ComponentTraits& row) { return row.component; }));
+static_assert(has_a_row_for_each(kTerms, &TermName::term, Term::kIllegal));
+static_assert(has_a_row_for_each(kComponents, &ComponentTraits::component, Component::kOtherGrid));
 
 }  // namespace
 

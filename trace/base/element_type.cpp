@@ -1,3 +1,4 @@
+#include "trace/base/table_of_enum.h"
 #include "trace/base/widen.h"
 
 #include <ttrace/element_type.h>
@@ -55,15 +56,7 @@ constexpr std::array kTypes = {
     TypeInfo{ElementType::kE2M1, "e2m1", 8, {4, 2, 1, 1, false, 6.0, 0.105}},
 };
 
-// A row stands at its type's number.
-static_assert([] {
-  for (std::size_t number = 0; number < kTypes.size(); ++number) {
-    if (static_cast<std::size_t>(kTypes[number].type) != number) {
-      return false;
-    }
-  }
-  return true;
-}());
+static_assert(has_a_row_for_each(kTypes, &TypeInfo::type, ElementType::kE2M1));
 
 const TypeInfo& info(ElementType type) {
   const auto number = static_cast<std::size_t>(type);

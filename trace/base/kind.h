@@ -3,6 +3,8 @@
 // Thread-safety: constants.
 #pragma once
 
+#include "trace/base/table_of_enum.h"
+
 #include <ttrace/kind.h>
 
 #include <array>
@@ -197,15 +199,7 @@ inline constexpr std::array kKindTraits = {
                .family = KindFamily::kState},
 };
 
-// A row stands at its enumerator's number.
-static_assert([] {
-  for (std::size_t number = 0; number < kKindTraits.size(); ++number) {
-    if (static_cast<std::size_t>(kKindTraits[number].kind) != number) {
-      return false;
-    }
-  }
-  return kKindTraits.size() == static_cast<std::size_t>(Kind::kStateBefore) + 1;
-}());
+static_assert(has_a_row_for_each(kKindTraits, &KindTraits::kind, Kind::kStateBefore));
 
 [[nodiscard]] constexpr const KindTraits& traits_of(Kind kind) {
   return kKindTraits.at(static_cast<std::size_t>(kind));
