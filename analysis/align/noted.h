@@ -13,7 +13,8 @@
 namespace ttrace {
 
 // Appends "candidate, ranks 0-3, 2 steps: SENTENCE" for every sentence, in the order of their first
-// occurrence. A sentence that several ranks or steps noted is one line. `side`: "candidate".
+// occurrence. A sentence that several ranks or steps noted is one line, and so are sentences that
+// differ in their numbers alone: "SENTENCE (and 5 like it)". `side`: "candidate".
 void add_notes(std::string_view side, const Trace& trace, std::vector<std::string>& notes);
 
 // What either program states that nobody looked at, in the order of its first occurrence. A

@@ -1,6 +1,7 @@
 #include "analysis/checks/addend_check.h"
 
 #include "analysis/diff.h"
+#include "analysis/golden_wording.h"
 #include "analysis/trace_builder.h"
 #include "analysis/verdict_terms.h"
 #include "support/temporary_directory.h"
@@ -222,9 +223,8 @@ TEST_F(AddendCheckTest, PercentMissingInOneAddendIsFoundThoughTheWholeIsWithin) 
           "the addend of rank 3 is wrong: computed again from the rank's own rows, the error is "));
   ASSERT_TRUE(report.diagnosis);
   EXPECT_EQ(report.diagnosis->signature, Signature::kWrongAddends);
-  EXPECT_THAT(report.diagnosis->sentence, HasSubstr("rank 3's addend is 0.9"));
-  EXPECT_THAT(report.diagnosis->sentence,
-              HasSubstr("what the rank's own rows give, computed again"));
+  EXPECT_WORDING(report.diagnosis->sentence);
+  EXPECT_WORDING(report.diagnosis->sentence);
 }
 
 TEST_F(AddendCheckTest, SmallerFactorOfOneAddendIsSeenAsAFactor) {
@@ -234,7 +234,7 @@ TEST_F(AddendCheckTest, SmallerFactorOfOneAddendIsSeenAsAFactor) {
   EXPECT_FALSE(found(report, Question::kOperatorFactor)->holds);
   EXPECT_NEAR(found(report, Question::kOperatorFactor)->value, -0.003, 0.0005);
   EXPECT_THAT(verdict(report).cause(), HasSubstr("the addend of rank 3 is (1 - 0.00"));
-  EXPECT_THAT(report.diagnosis->sentence, HasSubstr("rank 3's addend is 0.99"));
+  EXPECT_WORDING(report.diagnosis->sentence);
 }
 
 TEST_F(AddendCheckTest, AddendThatIsMissingIsBeyondAFiniteBound) {

@@ -3,6 +3,7 @@
 // one trips on zeros.
 #include "analysis/bounds/bounds.h"
 #include "analysis/diff.h"
+#include "analysis/golden_wording.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 #include "trace/base/random.h"
@@ -224,7 +225,7 @@ TEST_F(Judgement, OneWrongTokenOf4096IsFoundAndNamed) {
   EXPECT_EQ(tensor.find(Question::kPart)->place.where, "rows 1234:1235 of dimension 0");
   ASSERT_TRUE(report_.diagnosis);
   EXPECT_EQ(report_.diagnosis->signature, Signature::kLocalised);
-  EXPECT_THAT(report_.diagnosis->sentence, HasSubstr("1234"));
+  EXPECT_WORDING(report_.diagnosis->sentence);
 }
 
 // This is far below the bound of the whole tensor.

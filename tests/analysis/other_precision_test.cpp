@@ -1,6 +1,7 @@
 #include "analysis/checks/other_precision.h"
 
 #include "analysis/diff.h"
+#include "analysis/golden_wording.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 
@@ -56,9 +57,7 @@ TEST_F(OtherPrecision, IsAFindingOfParametersWhereBothProgramsWantedTheSame) {
   ASSERT_EQ(to_string(first.id), kStoredWeight);
   ASSERT_TRUE(first.find(Question::kType)->claim);
   EXPECT_EQ(first.find(Question::kType)->claim->signature, Signature::kExtraRounding);
-  EXPECT_THAT(first.find(Question::kType)->claim->sentence,
-              HasSubstr("both programs ask for f32, and the reference keeps its parameters in it, "
-                        "but the candidate keeps them in bf16"));
+  EXPECT_WORDING(first.find(Question::kType)->claim->sentence);
 }
 
 TEST_F(OtherPrecision, IsNoneWhereAProgramAskedForItOrDidNotAsk) {

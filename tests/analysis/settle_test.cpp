@@ -2,6 +2,7 @@
 #include "analysis/infer/settle.h"
 
 #include "analysis/diff.h"
+#include "analysis/golden_wording.h"
 #include "support/temporary_directory.h"
 #include "trace_builder.h"
 
@@ -88,10 +89,7 @@ TEST_F(SettleTest, ACutThatNobodyDeclaresIsFoundAndUsed) {
   EXPECT_EQ(settled.front().settlement, Settlement::kUsed);
   EXPECT_EQ(settled.front().dims, "a[tp] c");
   EXPECT_EQ(settled.front().members, 2U);
-  EXPECT_THAT(
-      settled.front().sentence(),
-      HasSubstr("value of layers.*.fc1: nobody declares where it lies; by its values \"a[tp] "
-                "c\" (2 tensors)"));
+  EXPECT_WORDING(settled.front().sentence());
   EXPECT_FALSE(report_.diverged());
 }
 
@@ -113,9 +111,7 @@ TEST_F(SettleTest, AddendsAreAQuestionAndStayAFinding) {
   const std::vector<SettledClass> settled = settle();
   ASSERT_THAT(settled, SizeIs(1));
   EXPECT_EQ(settled.front().settlement, Settlement::kQuestion);
-  EXPECT_THAT(settled.front().sentence(),
-              HasSubstr("If that is meant, declare it in an annotation file; else a reduction is "
-                        "missing"));
+  EXPECT_WORDING(settled.front().sentence());
   EXPECT_TRUE(report_.diverged());
 }
 

@@ -2,6 +2,7 @@
 #include "trace/merge/summed_gradients.h"
 
 #include "analysis/diff.h"
+#include "analysis/golden_wording.h"
 #include "analysis/infer/settle.h"
 #include "support/temporary_directory.h"
 #include "trace_builder.h"
@@ -71,10 +72,7 @@ TEST_F(SummedGradientsTest, AddendsThatTheMainGradientIsTheSumOfAreNoFinding) {
   EXPECT_FALSE(compare().diverged());
   ASSERT_THAT(settled_, SizeIs(1));
   EXPECT_EQ(settled_.front().settlement, Settlement::kSummed);
-  EXPECT_THAT(
-      settled_.front().sentence(),
-      HasSubstr("grad of norm.weight: nobody declares where it lies; its values are addends "
-                "of a sum over tp, which the program takes after backward"));
+  EXPECT_WORDING(settled_.front().sentence());
 }
 
 // Symptom: ranks that average the gradients of their own positions after backward were told that

@@ -542,6 +542,24 @@ TEST_F(Verdict, ANoteOfSeveralRanksIsOneLine) {
                           "candidate, rank 0, step 0: rank 0 alone says this"));
 }
 
+// A model's complex buffers were a line for every layer and step.
+TEST_F(Verdict, NotesThatDifferInNumbersAloneAreOneLine) {
+  reference_.add(0, {kOutput, {1}});
+  candidate_.add_everywhere({kOutput, {1}});
+  for (int layer = 0; layer < 3; ++layer) {
+    candidate_.note(0, "s0/buffer/layers." + std::to_string(layer) + ".cache/0 is complex");
+  }
+  candidate_.not_seen(0, NotSeenKind::kStart, "the start values of 16 of 24 parameters differed");
+  candidate_.not_seen(1, NotSeenKind::kStart, "the start values of 17 of 24 parameters differed");
+  const Report report = run();
+  EXPECT_THAT(report.notes,
+              ElementsAre("candidate, rank 0, step 0: s0/buffer/layers.0.cache/0 is complex (and 2 "
+                          "like it)"));
+  EXPECT_THAT(lines_of(report.not_seen),
+              ElementsAre("start (candidate): the start values of 16 of 24 parameters differed "
+                          "(and 1 like it)"));
+}
+
 TEST_F(Verdict, WhatWasNotSeenIsOneLinePerSideOrOfBoth) {
   reference_.add(0, {kOutput, {1}});
   candidate_.add_everywhere({kOutput, {1}});

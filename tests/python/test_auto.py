@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+import ttrace
 from conftest import HANG, expect_equal_bits, python, run_untraced, torchrun
 
 PROGRAM = Path(__file__).parent / "programs" / "without_lines.py"
@@ -46,6 +48,16 @@ def test_passes_in_f32_reach_a_program_in_bf16(check, options):
     outcome = check(python(f"{PROGRAM} {options}"), torchrun(2, f"{CANDIDATE} {options}"), "--auto", steps="0:2")
     assert (outcome.code, outcome.broken_off) == (0, []), outcome.summary()
     assert outcome.report["counts"]["operators"] > 90, outcome.summary()
+
+
+def test_passes_in_f64_reach_a_program_that_shards_its_parameters(check):
+    """Symptom: sharded parameters kept their type within, and the optimizer's step failed."""
+    reference, candidate = (torchrun(ranks, f"{CANDIDATE} --sharded") for ranks in (1, 2))
+    outcome = check(reference, candidate, "--auto", steps="0:2")
+    assert (outcome.code, outcome.broken_off) == (0, []), outcome.summary()
+    assert outcome.report["counts"]["operators"] > 80, outcome.summary()
+    wide = ttrace.open(outcome.folder / "forced-wide")
+    assert wide["s0/m0/output/0/0"].merged().dtype == torch.float64
 
 
 def test_a_pass_that_does_not_reach_its_precision_says_so(check):

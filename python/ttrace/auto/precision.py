@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -25,6 +27,7 @@ class ConvertedModules:
     def __init__(self, asked: torch.dtype) -> None:
         self.own: torch.dtype | None = None  # the narrowest that the program asked for
         self._asked = asked
+        self._policies: list[Any] = []
         self._replaced = [Replaced(nn.Module, "to", self._to(nn.Module.to))]
         for name, dtype in _NAMED.items():
             self._replaced.append(Replaced(nn.Module, name, self._to_named(getattr(nn.Module, name), dtype)))
@@ -33,6 +36,26 @@ class ConvertedModules:
         for replaced in self._replaced:
             replaced.remove()
         self._replaced.clear()
+
+    def watch_policy(self, kind: str, module: ModuleType) -> None:
+        """Of FSDP's mixed precision, which the modules that it shards read when they first run."""
+        policy = getattr(module, kind)
+        own = policy.__init__
+
+        @functools.wraps(own)
+        def construct(made: Any, *args: Any, **kwargs: Any) -> None:
+            own(made, *args, **kwargs)
+            self._policies.append(made)
+
+        self._replaced.append(Replaced(policy, "__init__", construct))
+
+    def follow_policies(self) -> None:
+        """Where this pass asks for more than the program's own precision; its parameters are converted then."""
+        for policy in self._policies:
+            for field in dataclasses.fields(policy):
+                value = getattr(policy, field.name)
+                if isinstance(value, torch.dtype) and value in PRECISIONS and self._is_narrower(value):
+                    object.__setattr__(policy, field.name, self._asked)  # it is frozen
 
     def follow_in(self, arguments: dict[str, Any]) -> None:
         """Of deepspeed.initialize, whose engine casts parameters itself where its configuration says so."""
@@ -106,10 +129,5 @@ def convert(model: nn.Module, own: torch.dtype, asked: torch.dtype) -> None:
         return tuple(cast(value) for value in args), {name: cast(value) for name, value in kwargs.items()}
 
     with torch.no_grad():
-        for module in model.modules():
-            for parameter in module.parameters(recurse=False):
-                if parameter.dtype == own:
-                    parameter.data = cast(parameter.data)
-            for name, buffer in module.named_buffers(recurse=False):
-                module._buffers[name] = cast(buffer)
+        model._apply(cast)  # as Module.to: sharded parameters change whole, and FSDP2 follows
     model.register_forward_pre_hook(cast_inputs, with_kwargs=True)

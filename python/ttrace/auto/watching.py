@@ -25,6 +25,10 @@ from .precision import ConvertedModules, convert, precision_of_parameters
 
 NOT_RECORDED = "the program has no lines of TTrace (--auto): what it computes outside of modules was not recorded"
 LOSS = r"/loss/"  # computed outside of modules as well, unless a schedule computes it
+POLICIES = (
+    ("torch.distributed.fsdp._fully_shard._fsdp_api", "MixedPrecisionPolicy"),
+    ("torch.distributed.fsdp.api", "MixedPrecision"),
+)
 
 
 class _Watch:
@@ -35,12 +39,15 @@ class _Watch:
         self._replaced: list[Replaced] = []
         self._given: tuple[Any, Any, Sequence[str]] | None = None  # what a library has told: as `_attach`
         self._converted: ConvertedModules | None = None  # in a pass that asks for a precision
+        self._is_converted = False
 
     def begin(self) -> None:
         from ..attach import asked_precision
 
         if asked := asked_precision():
             self._converted = ConvertedModules(dtype_of(asked))
+            for name, kind in POLICIES:
+                after_import(name, functools.partial(self._converted.watch_policy, kind))
         self._wrap(torch.optim.Optimizer, "__init__", self._remembering)
         self._wrap(nn.Module, "__call__", self._looking)
         for name, act in (
@@ -73,7 +80,7 @@ class _Watch:
 
     def _looking(self, own: Callable) -> Callable:
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if self._replaced and torch.is_grad_enabled():
+            if self._replaced:
                 self._look_at(module)
             return own(module, *args, **kwargs)
 
@@ -84,6 +91,9 @@ class _Watch:
 
         if is_attached():  # the program has lines of its own
             self.end()
+        elif not torch.is_grad_enabled():  # an evaluation, in which FSDP2 settles the types of parameters
+            if self._converted is not None and not self._is_converted and self._optimizers_of(module):
+                self._convert(module)
         elif self._given is not None:
             self._attach(*self._given)
         elif optimizers := self._optimizers_of(module):
@@ -92,6 +102,9 @@ class _Watch:
     def _optimizers_of(self, module: nn.Module) -> list[torch.optim.Optimizer]:
         """Those that hold parameters of the module, without those that another one of them wraps."""
         alive = [optimizer for reference in self._optimizers if (optimizer := reference()) is not None]
+        for part in module.modules():
+            if hasattr(part, "set_reshard_after_forward"):  # FSDP2, which leaves an evaluation with parameters of its own
+                part.reshard()
         parameters = {id(parameter) for parameter in module.parameters()}
         holding = [
             optimizer
@@ -102,13 +115,23 @@ class _Watch:
         return [optimizer for optimizer in holding if id(optimizer) not in wrapped]
 
     def _attach(self, model: Any, optimizer: Any, untraced: Sequence[str] = ()) -> None:
-        from ..attach import attach, own_precision, precision
+        from ..attach import attach
 
         self.end()
+        if not self._is_converted:
+            self._convert(model)
+        attach(model, optimizer, steps="optimizer", untraced=untraced).not_seen("values", NOT_RECORDED)
+
+    def _convert(self, model: Any) -> None:
+        """To what this pass asks for, if that is not what the model has."""
+        from ..attach import own_precision, precision
+
+        self._is_converted = True
         if own_precision() is None and (own := self._own_precision(model)) is not None:
             if (asked := precision(own)) != own:
+                if self._converted is not None:
+                    self._converted.follow_policies()
                 convert(model, dtype_of(own), dtype_of(asked))
-        attach(model, optimizer, steps="optimizer", untraced=untraced).not_seen("values", NOT_RECORDED)
 
     def _own_precision(self, model: Any) -> str | None:
         """Of the program, in which it would compute if no pass asked for another."""

@@ -1,6 +1,7 @@
 // Values that are right and lie in the wrong places, or were never written.
 #include "analysis/causes/common/order_name.h"
 #include "analysis/diagnosis/diagnosis_fixture.h"
+#include "analysis/golden_wording.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,9 +32,7 @@ TEST_F(ArrangementDiagnosis, ASequenceThatIsOneTokenOffIsShifted) {
   const Matrix values = random_values(std::size_t{41} * 8, 1);
   const Diagnosis found = when(rows_of(values, 8, 0, 40), rows_of(values, 8, 1, 41), {40, 8});
   EXPECT_EQ(found.signature, Signature::kShifted);
-  EXPECT_THAT(found.sentence,
-              AllOf(HasSubstr("dimension 0 shifted by 1"),
-                    HasSubstr("slice i is the reference's i + 1 for 39 of 40")));
+  EXPECT_WORDING(found.sentence);
 }
 
 TEST_F(ArrangementDiagnosis, ManyRowsThatWerePermutedAreMatchedUnderNoise) {
@@ -47,7 +46,7 @@ TEST_F(ArrangementDiagnosis, ManyRowsThatWerePermutedAreMatchedUnderNoise) {
       sum(rows_in(values, 32, order), random_values(values.size(), 2), 0.01);  // 1 % noise
   const Diagnosis found = when(values, moved, {40, 32});
   EXPECT_EQ(found.signature, Signature::kWrongOrder);
-  EXPECT_THAT(found.sentence, AllOf(HasSubstr("40 slices"), HasSubstr("permuted in")));
+  EXPECT_WORDING(found.sentence);
 }
 
 TEST_F(ArrangementDiagnosis, RowsOfSamplesThatWereReadAsPositionsAreAWrongView) {
@@ -58,7 +57,7 @@ TEST_F(ArrangementDiagnosis, RowsOfSamplesThatWereReadAsPositionsAreAWrongView) 
   }
   const Diagnosis found = when(values, rows_in(values, 16, order), {60, 16});
   EXPECT_EQ(found.signature, Signature::kWrongView);
-  EXPECT_THAT(found.sentence, HasSubstr("interleaved: 3 x 20"));
+  EXPECT_WORDING(found.sentence);
 }
 
 TEST_F(ArrangementDiagnosis, ATransposedMatrixIsAWrongView) {
@@ -69,7 +68,7 @@ TEST_F(ArrangementDiagnosis, ATransposedMatrixIsAWrongView) {
   }
   const Diagnosis found = when(values, transposed, {24, 24});
   EXPECT_EQ(found.signature, Signature::kWrongView);
-  EXPECT_THAT(found.sentence, HasSubstr("dimensions in the order [1, 0]"));
+  EXPECT_WORDING(found.sentence);
 }
 
 TEST_F(ArrangementDiagnosis, ExchangedHeadsAreNamed) {
@@ -86,14 +85,14 @@ TEST_F(ArrangementDiagnosis, ExchangedHeadsAreNamed) {
   add_candidate(id, swapped, {8, 64});
   const Diagnosis found = diagnosis(id);
   EXPECT_EQ(found.signature, Signature::kWrongOrder);
-  EXPECT_THAT(found.sentence, HasSubstr("heads 0 <-> 1"));
+  EXPECT_WORDING(found.sentence);
 }
 
 TEST_F(ArrangementDiagnosis, ZigzagChunksThatWereNotPutBackAreNamed) {
   const Matrix values = random_values(std::size_t{8} * 16, 1);
   const Diagnosis found = when(values, rows_in(values, 16, {0, 1, 6, 7, 2, 3, 4, 5}), {8, 16});
   EXPECT_EQ(found.signature, Signature::kWrongOrder);
-  EXPECT_THAT(found.sentence, HasSubstr("zig-zag chunks of 2 ranks"));
+  EXPECT_WORDING(found.sentence);
 }
 
 TEST_F(ArrangementDiagnosis, ABlockThatNobodyWroteIsZeroThere) {
@@ -114,10 +113,7 @@ TEST_F(ArrangementDiagnosis, ABlockThatNobodyWroteIsZeroThere) {
   }
   const Diagnosis found = diagnosis(kOutput);
   EXPECT_EQ(found.signature, Signature::kZeroBlock);
-  EXPECT_THAT(found.sentence,
-              AllOf(HasSubstr("slices 16-23 of 32 along dimension 0"),
-                    HasSubstr("held by rank 1 (tp rank 1)"),
-                    HasSubstr("are zero")));
+  EXPECT_WORDING(found.sentence);
 }
 
 TEST_F(ArrangementDiagnosis, ABlockOfTheMicrobatchBeforeWasNotWritten) {
@@ -130,8 +126,7 @@ TEST_F(ArrangementDiagnosis, ABlockOfTheMicrobatchBeforeWasNotWritten) {
   add_candidate("s0/m1/output/a/0", mixed, {32, 8});
   const Diagnosis found = diagnosis("s0/m1/output/a/0");
   EXPECT_EQ(found.signature, Signature::kZeroBlock);
-  EXPECT_THAT(found.sentence,
-              AllOf(HasSubstr("slices 8-15 of 32"), HasSubstr("holds for micro-batch 0")));
+  EXPECT_WORDING(found.sentence);
 }
 
 TEST_F(ArrangementDiagnosis, EqualPartsOnTwoRanksAreDuplicates) {
@@ -148,7 +143,7 @@ TEST_F(ArrangementDiagnosis, EqualPartsOnTwoRanksAreDuplicates) {
   }
   const Diagnosis found = diagnosis(kOutput);
   EXPECT_EQ(found.signature, Signature::kDuplicatedBlock);
-  EXPECT_THAT(found.sentence, HasSubstr("ranks 0, 1 hold different parts"));
+  EXPECT_WORDING(found.sentence);
 }
 
 TEST_F(ArrangementDiagnosis, AnErrorAtTheEdgeBetweenRanksIsABoundary) {
@@ -168,7 +163,7 @@ TEST_F(ArrangementDiagnosis, AnErrorAtTheEdgeBetweenRanksIsABoundary) {
   }
   const Diagnosis found = diagnosis(kOutput);
   EXPECT_EQ(found.signature, Signature::kBoundary);
-  EXPECT_THAT(found.sentence, AllOf(HasSubstr("dimension 0"), HasSubstr("edges at 16")));
+  EXPECT_WORDING(found.sentence);
 }
 
 TEST(OrderName, SaysWhatOrderItIs) {

@@ -1,5 +1,6 @@
 // A constant that was added everywhere, and values of another precision.
 #include "analysis/diagnosis/diagnosis_fixture.h"
+#include "analysis/golden_wording.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ TEST_F(OffsetDiagnosis, ANumberAddedEverywhereIsFitted) {
   const Matrix values = random_values(512, 1);
   const Diagnosis found = when(values, sum(values, {0.25}), {8, 64});
   EXPECT_EQ(found.signature, Signature::kConstantBias);
-  EXPECT_THAT(found.sentence, HasSubstr("candidate = reference + 0.2500 +- "));
+  EXPECT_WORDING(found.sentence);
 }
 
 TEST_F(OffsetDiagnosis, AMeanThatEveryRowKeptIsNamed) {
@@ -41,14 +42,14 @@ TEST_F(OffsetDiagnosis, AMeanThatEveryRowKeptIsNamed) {
   }
   const Diagnosis found = when(values, wrong, {8, 64});
   EXPECT_EQ(found.signature, Signature::kConstantBias);
-  EXPECT_THAT(found.sentence, HasSubstr("one number in every row"));
+  EXPECT_WORDING(found.sentence);
 }
 
 TEST_F(OffsetDiagnosis, AVectorAddedToEveryRowIsNamed) {
   const Matrix values = random_values(512, 1);
   const Diagnosis found = when(values, sum(values, random_values(32, 2)), {16, 32});
   EXPECT_EQ(found.signature, Signature::kConstantBias);
-  EXPECT_THAT(found.sentence, HasSubstr("same vector was added to every row"));
+  EXPECT_WORDING(found.sentence);
 }
 
 TEST_F(OffsetDiagnosis, ABiasThatWasLeftOutIsNamed) {
@@ -57,7 +58,7 @@ TEST_F(OffsetDiagnosis, ABiasThatWasLeftOutIsNamed) {
   add_both("s0/param/a.bias/0", bias, {32});
   const Diagnosis found = when(values, sum(values, bias, -1.0), {16, 32});
   EXPECT_EQ(found.signature, Signature::kConstantBias);
-  EXPECT_THAT(found.sentence, HasSubstr("the module's bias is missing"));
+  EXPECT_WORDING(found.sentence);
 }
 
 TEST_F(OffsetDiagnosis, TruncationLeavesErrorsOfOneSign) {
@@ -73,7 +74,7 @@ TEST_F(OffsetDiagnosis, TruncationLeavesErrorsOfOneSign) {
   candidate_.add_everywhere({kOutput, cut, ElementType::kBF16, {8, 64}});
   const Diagnosis found = diagnosis(kOutput);
   EXPECT_EQ(found.signature, Signature::kConstantBias);
-  EXPECT_THAT(found.sentence, HasSubstr("rounds toward zero"));
+  EXPECT_WORDING(found.sentence);
 }
 
 TEST_F(OffsetDiagnosis, NumbersOfALowerFormatAreAnExtraRounding) {
@@ -83,14 +84,14 @@ TEST_F(OffsetDiagnosis, NumbersOfALowerFormatAreAnExtraRounding) {
   add_candidate(id, rounded(values, ElementType::kBF16), {8, 64});
   const Diagnosis found = diagnosis(id);
   EXPECT_EQ(found.signature, Signature::kExtraRounding);
-  EXPECT_THAT(found.sentence, HasSubstr("all of the candidate's f32 numbers are bf16 numbers"));
+  EXPECT_WORDING(found.sentence);
 }
 
 TEST_F(OffsetDiagnosis, NumbersThatWereNotRoundedAreOfAHigherPrecision) {
   const Matrix values = random_values(512, 1);
   const Diagnosis found = when(rounded(values, ElementType::kE4M3), values, {8, 64});
   EXPECT_EQ(found.signature, Signature::kHigherPrecision);
-  EXPECT_THAT(found.sentence, HasSubstr("all of the reference's numbers are e4m3 numbers"));
+  EXPECT_WORDING(found.sentence);
 }
 
 TEST_F(OffsetDiagnosis, ValuesThatHaveLittleToDoWithTheReferenceAreNoRounding) {

@@ -1,13 +1,15 @@
 """A training loop that knows nothing of TTrace, unless --lines are asked for. With --parallel it runs in DDP.
 
 With --bf16 the model is converted to BF16; with --buffer its parameters are kept in one buffer, into which they are put
-back behind each step, as wrappers do; with --made-in-bf16 they are made in BF16."""
+back behind each step, as wrappers do; with --made-in-bf16 they are made in BF16. With --sharded it runs in FSDP2 instead,
+which computes in BF16."""
 
 import sys
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
@@ -16,14 +18,18 @@ if PARALLEL:
     dist.init_process_group("gloo")
 rank, ranks = (dist.get_rank(), dist.get_world_size()) if PARALLEL else (0, 1)
 torch.manual_seed(0)
-BUFFER, MADE = "--buffer" in sys.argv, "--made-in-bf16" in sys.argv
+BUFFER, MADE, SHARDED = "--buffer" in sys.argv, "--made-in-bf16" in sys.argv, "--sharded" in sys.argv
 DTYPE = torch.bfloat16 if MADE or "--bf16" in sys.argv else torch.float32
 torch.set_default_dtype(torch.bfloat16 if MADE else torch.float32)
 own = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 4))
 torch.set_default_dtype(torch.float32)
 own = own if MADE else own.to(DTYPE)
 buffer = torch.cat([p.detach().flatten() for p in own.parameters()]) if BUFFER else None
-model = DistributedDataParallel(own) if PARALLEL else own
+if SHARDED:
+    mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,))
+    model = fully_shard(own, mesh=mesh, mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
+else:
+    model = DistributedDataParallel(own) if PARALLEL else own
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
 if LINES:
@@ -49,7 +55,7 @@ for step in range(2):
         buffer.copy_(torch.cat([p.detach().flatten() for p in own.parameters()]))
         for p, part in zip(own.parameters(), buffer.split([p.numel() for p in own.parameters()]), strict=True):
             p.data = part.view_as(p)
-    checksum = sum(p.double().sum() for p in model.parameters()).item()
+    checksum = sum(getattr(p, "_local_tensor", p).double().sum() for p in model.parameters()).item()
     print(f"rank {rank} step {step} loss {losses.mean().item():.9g} {checksum:.17g}", flush=True)
 if PARALLEL:
     dist.destroy_process_group()
