@@ -11,6 +11,7 @@ import pytest
 import torch
 import ttrace
 from conftest import HANG, expect_equal_bits, python, run_untraced, torchrun
+from ttrace.base.calls import Replaced
 
 PROGRAM = Path(__file__).parent / "programs" / "without_lines.py"
 CANDIDATE = f"{PROGRAM} --parallel"
@@ -84,6 +85,19 @@ def test_what_the_start_file_hides_still_runs(tmp_path):
 
 def test_a_python_without_the_package_says_so(tmp_path):
     assert "has no package ttrace, so --auto finds no model" in ttrace_check(tmp_path, "true", PYTHONPATH="")
+
+
+def test_a_patch_over_ours_stays():
+    """Symptom: the program had patched a schedule's step, which had become torch's own again once we had attached."""
+
+    class Schedule:
+        def step(self) -> str:
+            return "own"
+
+    ours = Replaced(Schedule, "step", lambda schedule: "watched")
+    Schedule.step = lambda schedule, own=Schedule.step: f"patched, {own(schedule)}"
+    ours.remove()
+    assert Schedule().step() == "patched, watched"
 
 
 def ttrace_check(folder: Path, code: str, **variables: str) -> str:

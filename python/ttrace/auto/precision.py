@@ -87,7 +87,7 @@ class ConvertedModules:
         @functools.wraps(own)
         def to(module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
             device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
-            if dtype not in PRECISIONS or self._follows_a_line():
+            if not self._replaced or dtype not in PRECISIONS or self._follows_a_line():
                 return own(module, *args, **kwargs)
             self._remember(dtype)
             if not self._is_narrower(dtype):

@@ -77,12 +77,13 @@ def before_outermost_call(module: nn.Module, hook: Callable[[tuple, dict], None]
 
 
 class Replaced:
-    """An attribute of an object that has another value until `remove`."""
+    """An attribute of an object that has another value until `remove`, which leaves what somebody else has put on top:
+    a program may patch what we have wrapped."""
 
     def __init__(self, owner: Any, name: str, value: Any):
         self._owner, self._name = owner, name
         self._is_own = name in vars(owner)  # and not its class's, or a module within a module
-        self._value = getattr(owner, name)
+        self._value, self._ours = getattr(owner, name), value
         self._is_module = name in getattr(owner, "_modules", ())
         if self._is_module:
             vars(owner)[name] = value  # nn.Module takes no other object there
@@ -90,6 +91,8 @@ class Replaced:
             setattr(owner, name, value)
 
     def remove(self) -> None:
+        if vars(self._owner).get(self._name) is not self._ours:
+            return
         if self._is_own:
             setattr(self._owner, self._name, self._value)
         elif self._is_module:
