@@ -128,6 +128,9 @@ def convert(model: nn.Module, own: torch.dtype, asked: torch.dtype) -> None:
             )
         return tuple(cast(value) for value in args), {name: cast(value) for name, value in kwargs.items()}
 
+    attributes = [(parameter, dict(vars(parameter))) for parameter in model.parameters()]
     with torch.no_grad():
         model._apply(cast)  # as Module.to: sharded parameters change whole, and FSDP2 follows
+    for parameter, own_ones in attributes:  # which a sharded parameter loses
+        vars(parameter).update({name: value for name, value in own_ones.items() if name not in vars(parameter)})
     model.register_forward_pre_hook(cast_inputs, with_kwargs=True)
