@@ -285,14 +285,15 @@ std::optional<Hypothesis> by_rank(const Evidence& evidence,
       rest > evidence.tolerance(error)) {
     return std::nullopt;
   }
+  const std::vector<std::string> alike = axes_in(evidence, static_cast<double>(blocks));
   return Hypothesis{.signature = Signature::kWrongOrder,
                     .sentence = fmt::format(
-                        "along dimension {} the part of each rank has {} blocks, one per "
-                        "rank of {}: {} of the reference, so what was gathered or sent is not "
-                        "in the order of the ranks; in this order {}",
+                        "what was gathered or sent along dimension {} is not in the order of the "
+                        "ranks of {}: of {} blocks of its part in the reference {}; in this order "
+                        "{}",
                         dim,
+                        fmt::join(alike, " or "),
                         blocks,
-                        axis,
                         orders_text(parts, orders),
                         fall_text(error, rest)),
                     .named = {.axes = {axis}},
