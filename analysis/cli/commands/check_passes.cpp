@@ -378,14 +378,15 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
     return;
   }
   const std::string side = reference_side(options, run);
+  const bool rerouted = course.judged_by == run.rerouted();
   const std::string wider(computed->wider);
   try {
-    course.forced +=
-        follow_all({forced_pass(options, run, wider, "forced-wide", forced_wide(side)),
-                    forced_pass(options, run, native, "forced-native", forced_native(side))},
-                   options,
-                   jobs_of(options, run.reference()),
-                   course);
+    course.forced += follow_all(
+        {forced_pass(options, run, wider, "forced-wide", forced_wide(side), rerouted),
+         forced_pass(options, run, native, "forced-native", forced_native(side), rerouted)},
+        options,
+        jobs_of(options, run.reference()),
+        course);
     if (options.rename) {
       rename_pass(options, forced_wide(side), forced_wide(run.path()), {}, course);
       rename_pass(options, forced_native(side), forced_native(run.path()), {}, course);

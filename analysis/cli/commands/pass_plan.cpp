@@ -176,12 +176,15 @@ Pass forced_pass(const CheckOptions& options,
                  const RunDirectory& run,
                  const std::string& precision,
                  const std::string& name,
-                 const std::string& folder) {
+                 const std::string& folder,
+                 bool rerouted) {
   Pass pass = tracing_pass(options, run, "forced", name, folder);
   pass.remedy = "let the program compute in Session::precision(), or pass --no-forced";
   const std::string side = reference_side(options, run);
   pass.variables["TTRACE_PRECISION"] = precision;
-  pass.variables["TTRACE_REFERENCE"] = absolute(side + "/reference");
+  // What nobody declared is settled against it: after other choices, values say nothing of that.
+  pass.variables["TTRACE_REFERENCE"] =
+      absolute(rerouted ? rerouted_reference(side) : side + "/reference");
   pass.variables["TTRACE_CANDIDATE"] = absolute(side + "/candidate");
   return pass;
 }

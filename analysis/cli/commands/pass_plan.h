@@ -52,12 +52,13 @@ struct ReferenceRun {
                              const RunDirectory& run,
                              const std::string& name);
 // `name` and `folder` are those of one of the two forced passes, which computes in `precision`.
+// `rerouted`: the reference that judges reused the candidate's choices of experts.
 [[nodiscard]] Pass forced_pass(const CheckOptions& options,
                                const RunDirectory& run,
                                const std::string& precision,
                                const std::string& name,
-                               const std::string& folder);
-// `rerouted`: the reference that judges reused the candidate's choices of experts.
+                               const std::string& folder,
+                               bool rerouted);
 [[nodiscard]] Pass golden_pass_of(const CheckOptions& options,
                                   const RunDirectory& run,
                                   bool rerouted);

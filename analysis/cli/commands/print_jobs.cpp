@@ -96,6 +96,7 @@ class Plan {
   void add_repetitions(const std::string& after);
   [[nodiscard]] Lines repetition(const std::string& name, const Pass& pass, const Lines& unless);
   void add_candidate();
+  void add_if_rerouted(const std::string& variable, const Pass& rerouted, Lines& run) const;
   void add_rerouted();
   [[nodiscard]] ReferenceRun following_reference() const {
     return {rerouted_reference(side_), side_ + "/candidate"};
@@ -214,6 +215,15 @@ void Plan::add_rerouted() {
                {fmt::format("touch {}", shell_word(followed_mark()))});
 }
 
+// Before the command of a pass: the variable as in `rerouted`, where the reference that judges is.
+void Plan::add_if_rerouted(const std::string& variable, const Pass& rerouted, Lines& run) const {
+  run.insert(run.end() - 1,
+             fmt::format("[ ! -e {} ] || export {}={}",
+                         shell_word(followed_mark()),
+                         variable,
+                         shell_word(rerouted.variables.at(variable))));
+}
+
 // `precision` is a word of the shell: the reference's manifest decides.
 void Plan::add_forced(const std::string& name,
                       const std::string& folder,
@@ -227,12 +237,14 @@ void Plan::add_forced(const std::string& name,
     }
   }
   lines.insert(lines.end(), {"  *) exit 0 ;; # nothing is wider", "esac"});
-  Pass pass = forced_pass(options_, run_, "", name, folder);
+  Pass pass = forced_pass(options_, run_, "", name, folder, false);
   pass.variables.erase("TTRACE_PRECISION");
   lines.push_back("export TTRACE_PRECISION=" + precision);
-  std::ranges::move(lines_of(pass, name), std::back_inserter(lines));
+  Lines run = lines_of(pass, name);
+  add_if_rerouted("TTRACE_REFERENCE", forced_pass(options_, run_, "", name, folder, true), run);
+  std::ranges::move(run, std::back_inserter(lines));
   add_optional(name,
-               {options_.rename ? "rename-candidate" : "candidate"},
+               {options_.rename ? "rename-candidate" : "rerouted-reference"},
                std::move(lines),
                renamed(folder, run_.path() + "/" + name));
 }
@@ -242,11 +254,7 @@ void Plan::add_golden() {
   Lines lines{
       fmt::format("[ \"$(precision {})\" != f64 ] || exit 0", shell_word(run_.reference()))};
   Lines run = lines_of(golden_pass_of(options_, run_, false), "golden");
-  const Pass rerouted = golden_pass_of(options_, run_, true);
-  run.insert(run.end() - 1,
-             fmt::format("[ ! -e {} ] || export TTRACE_CANDIDATE={}",
-                         shell_word(followed_mark()),
-                         shell_word(rerouted.variables.at("TTRACE_CANDIDATE"))));
+  add_if_rerouted("TTRACE_CANDIDATE", golden_pass_of(options_, run_, true), run);
   std::ranges::move(run, std::back_inserter(lines));
   Texts after{options_.rename ? "rename-candidate" : "rerouted-reference"};
   const Lines then = renamed(folder, golden_pass(run_.path()));
