@@ -30,15 +30,15 @@ function showHeat() {
   const cells = new Map();
   for (let i = 0; i < count; ++i) {
     const key = columns.kind[i] * 100000 + Math.floor(i / step);
-    const share = shareOf(i);
+    const share = paintOf(i);
     const worst = cells.get(key);
-    if (worst === undefined || (share !== null && !(shareOf(worst) >= share))) cells.set(key, i);
+    if (worst === undefined || (share !== null && !(paintOf(worst) >= share))) cells.set(key, i);
   }
   const data = [];
   const colours = [];
   for (const index of cells.values()) {
     data.push({x: Math.floor(index / step) * step, y: columns.kind[index], index});
-    colours.push(colour(shareOf(index)));
+    colours.push(colour(paintOf(index)));
   }
   byId('heat-text').textContent = `Every mark is the worst of ${step === 1 ? '1 tensor' : `up to ${step} tensors`} ` +
     `of one kind. ${report.counts.tensors} tensors, ${columns.finding.reduce((a, b) => a + b, 0)} wrong. Choose a mark for its explanation.`;
@@ -83,7 +83,7 @@ function showDepth(canvas, kind) {
   addChart(canvas, {
     type: 'line',
     data: {datasets: [
-      {label: 'error', showLine: false, radius: 3, pointBackgroundColor: points.map((p) => colour(shareOf(p.index))), pointBorderWidth: 0,
+      {label: 'error', showLine: false, radius: 3, pointBackgroundColor: points.map((p) => colour(paintOf(p.index))), pointBorderWidth: 0,
         backgroundColor: '#7fb2d9', data: points.map((p) => ({x: p.x, y: positive(relative(columns.error[p.index], p.index)), index: p.index}))},
       {label: 'explained by round-off', stepped: true, borderWidth: 1, borderColor: '#6b8fb3', backgroundColor: 'rgb(107 143 179 / 25%)', fill: 'start', radius: 0,
         data: points.map((p) => ({x: p.x, y: positive(relative(columns.bound[p.index], p.index)), index: p.index}))},

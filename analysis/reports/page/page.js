@@ -24,17 +24,21 @@ function short(value) {
 
 // Within the bound from blue to yellow, beyond it from orange over red to crimson. What is wrong has a
 // contrast of at least 3 with the paper of both themes.
+const INHERITED = 1;  // stands for whatever an error before it has made beyond its bound
 function colour(share) {
+  if (share === INHERITED) return '#b9a3d6';
   if (share === null || Number.isNaN(share)) return '#9aa4ae';
   if (share > 1) return share > 100 ? '#c2185b' : share > 4 ? '#d32f2f' : '#e8663c';
   return share > 0.5 ? '#eab308' : share > 0.1 ? '#84b86a' : '#7fb2d9';
 }
 const legend = [[0.05, 'below 0.1 of the bound'], [0.3, '0.1 to 0.5'], [0.8, '0.5 to 1'],
-  [2, 'beyond the bound'], [10, 'more than 4 times'], [1000, 'more than 100 times'], [null, 'not judged']];
+  [INHERITED, 'right, but with a wrong input'], [2, 'beyond the bound'], [10, 'more than 4 times'], [1000, 'more than 100 times'], [null, 'not judged']];
 
 const isFinding = (index) => columns.finding[index] === 1;
 // How near a tensor is to its bound. Findings without numbers, such as missing ones, are beyond it.
 const shareOf = (index) => (isFinding(index) && !(columns.share[index] > 1) ? Infinity : columns.share[index]);
+
+const paintOf = (index) => (!isFinding(index) && shareOf(index) > 1 ? INHERITED : shareOf(index));
 
 function swatchOf(share) {
   const swatch = element('span', '', {class: 'swatch'});
@@ -117,7 +121,7 @@ function treeOfModules() {
   const root = {name: '', path: '', children: new Map(), share: null, findings: 0};
   for (let i = 0; i < count; ++i) {
     let node = root;
-    const share = shareOf(i);
+    const share = paintOf(i);
     const visit = (reached) => {
       reached.findings += columns.finding[i];
       if (share !== null && (reached.share === null || share > reached.share)) reached.share = share;
@@ -139,7 +143,7 @@ function treeItem(node, level) {
   const inner = node.children.size > 0;
   const item = element('li', null, {role: 'treeitem', tabindex: '-1', 'aria-level': level});
   if (inner) item.setAttribute('aria-expanded', 'false');
-  const worst = node.share === null ? 'not judged' : `at most ${short(node.share)} of the bound`;
+  const worst = node.share === null ? 'not judged' : node.share === INHERITED ? 'wrong inputs alone' : `at most ${short(node.share)} of the bound`;
   item.setAttribute('aria-label', `${node.name}: ${worst}${node.findings ? `, ${node.findings} wrong` : ''}`);
   const line = element('div', null, {class: 'node'});
   line.append(element('span', inner ? '▸' : '', {class: 'twist'}), swatchOf(node.share), element('span', node.name));
@@ -353,7 +357,7 @@ function drawRows() {
     row.place = place;
     for (const column of tableColumns) {
       const cell = element('td', column.text(index), column.number ? {class: 'number'} : {});
-      if (column.name === 'share') cell.prepend(swatchOf(shareOf(index)), ' ');
+      if (column.name === 'share') cell.prepend(swatchOf(paintOf(index)), ' ');
       row.append(cell);
     }
     rows.push(row);
