@@ -6,6 +6,7 @@
 #include "trace/merge/absent_addends.h"
 #include "trace/merge/merge.h"
 #include "trace/merge/summed_gradients.h"
+#include "trace/samples/align_samples.h"
 
 #include <ttrace/dims.h>
 #include <ttrace/error.h>
@@ -98,10 +99,10 @@ class NextOnRank {
 
 class Settler {
  public:
-  Settler(const Trace& reference, Trace& candidate, const IsSummedLater& is_summed_later)
+  Settler(const Trace& reference, Trace& candidate, IsSummedLater is_summed_later)
       : reference_(reference),
         candidate_(candidate),
-        is_summed_later_(is_summed_later),
+        is_summed_later_(std::move(is_summed_later)),
         next_(candidate) {}
 
   std::vector<SettledClass> run(int threads) {
@@ -120,9 +121,12 @@ class Settler {
         settled.push_back(std::move(result));
       }
     }
-    write();
+    place_settled(dims_, candidate_);
     return settled;
   }
+
+  // Of what was used, by tensor.
+  [[nodiscard]] const SettledDims& dims() const { return dims_; }
 
  private:
   // What contradicts its guess, and what else of the same class is undeclared.
@@ -176,14 +180,15 @@ class Settler {
       return sums_only_over(dims, summed_.at(id)) || (is_summed_later_ && is_summed_later_(id)) ||
              is_summed_at_once(id);
     };
-    if (!std::ranges::all_of(members, is_known_sum)) {
-      result.settlement = Settlement::kQuestion;
-      return result;
-    }
-    result.settlement = Settlement::kUsed;
     for (const TensorId& id : members) {
-      dims_.emplace(id, result.dims);
+      if (is_known_sum(id)) {
+        dims_.emplace(id, result.dims);
+      } else {
+        ++result.questions;
+      }
     }
+    result.settlement =
+        result.questions == members.size() ? Settlement::kQuestion : Settlement::kUsed;
     return result;
   }
 
@@ -211,40 +216,14 @@ class Settler {
     });
   }
 
-  void write() {
-    for (RankFile& file : candidate_.files()) {
-      for (std::size_t i = 0; i < file.records().size(); ++i) {
-        const Record& record = file.records()[i];
-        if (const auto found = dims_.find(record.id); found != dims_.end()) {
-          if (auto placement = placed(file, record, found->second)) {
-            file.settle(i, *std::move(placement));
-          }
-        }
-      }
-    }
-  }
-
-  // Nothing for a wrong tensor of other sizes than the rest of its class.
-  static std::optional<Placement> placed(const RankFile& file,
-                                         const Record& record,
-                                         const std::string& dims) {
-    try {
-      Placement placement = place(parse_dims(dims), record.shape, file.layout());
-      placement.scale = record.placement.scale;  // another factor is for the comparison to find
-      return placement;
-    } catch (const UsageError&) {
-      return std::nullopt;
-    }
-  }
-
   const Trace& reference_;
   Trace& candidate_;
-  const IsSummedLater& is_summed_later_;
+  const IsSummedLater is_summed_later_;
   const NextOnRank next_;
   std::set<TensorId> contradicted_;
   std::set<TensorId> asked_;
   std::map<TensorId, std::string> summed_;  // of the contradicted: axes that the guess sums over
-  std::map<TensorId, std::string> dims_;    // that are used
+  SettledDims dims_;                        // that are used
 };
 
 std::vector<SettledClass> summed_later(Trace& candidate) {
@@ -273,10 +252,13 @@ std::string SettledClass::sentence() const {
                   tensors.slot > 0 ? fmt::format(", slot {}", tensors.slot) : "");
   switch (settlement) {
     case Settlement::kUsed:
-      return fmt::format("{}: nobody declares where it lies; by its values \"{}\" ({} tensors)",
+      return fmt::format("{}: nobody declares where it lies; by its values \"{}\" ({} tensors{})",
                          what,
                          dims,
-                         members);
+                         members,
+                         questions == 0
+                             ? ""
+                             : fmt::format(", and in {} of them no rank takes the sum", questions));
     case Settlement::kSummed:
     case Settlement::kAveraged:
       return fmt::format(
@@ -315,6 +297,20 @@ std::vector<SettledClass> settle_placements(const Trace& reference,
   std::ranges::move(Settler(reference, candidate, is_summed_later).run(threads),
                     std::back_inserter(settled));
   return settled;
+}
+
+SettledDims settled_dims(const std::string& reference, const std::string& candidate, int threads) {
+  const Trace right = Trace::open(reference);
+  Trace placed = Trace::open(candidate);
+  static_cast<void>(align_samples(right, placed));
+  leave_out_absent_addends(placed);
+  if (!has_undeclared(placed)) {
+    return {};
+  }
+  static_cast<void>(summed_later(placed));
+  Settler settler(right, placed, {});
+  static_cast<void>(settler.run(threads));
+  return settler.dims();
 }
 
 }  // namespace ttrace

@@ -6,13 +6,14 @@
 // cut or a copy that explains all of them is used, and listed. A partial sum is not, unless the
 // guess is one over the same axes, the candidate's main gradients are that sum
 // (summed_gradients.h), or the ranks agree on what they computed next. Otherwise it is what a
-// missing reduction looks like: it stays a finding, and the user is asked.
+// missing reduction looks like: this tensor stays a finding, and the user is asked.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
 
 #include "analysis/infer/vote.h"
 #include "trace/file/trace_reader.h"
+#include "trace/merge/settled_dims.h"
 
 #include <cstddef>
 #include <functional>
@@ -33,7 +34,8 @@ struct SettledClass {
   PlacementClass tensors;
   Settlement settlement = Settlement::kUnexplained;
   std::string dims;  // empty where nothing explains the class; of kSummed and kAveraged the axes
-  std::size_t members = 0;  // tensors that contradicted the guess
+  std::size_t members = 0;    // tensors that contradicted the guess
+  std::size_t questions = 0;  // of these, addends of which nobody knows that they are summed
 
   // A sentence for the report.
   [[nodiscard]] std::string sentence() const;
@@ -51,5 +53,12 @@ using IsSummedLater = std::function<bool(const TensorId&)>;
     Trace& candidate,
     int threads,
     const IsSummedLater& is_summed_later = {});
+
+// The placements that settle_placements() uses of what nobody declared, of two stored traces whose
+// samples are aligned first. `threads`: 0 for all cores. Throws FormatError if a trace cannot be
+// read.
+[[nodiscard]] SettledDims settled_dims(const std::string& reference,
+                                       const std::string& candidate,
+                                       int threads = 0);
 
 }  // namespace ttrace

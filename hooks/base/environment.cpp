@@ -170,6 +170,7 @@ std::optional<Environment> read_environment() {
   result.directory = variable("TTRACE_DIR");
   result.reference = variable("TTRACE_REFERENCE");
   result.candidate = variable("TTRACE_CANDIDATE");
+  result.settled = variable("TTRACE_SETTLED");
   result.run = variable("TTRACE_RUN");
   check_pass(result);
   parse_steps(variable("TTRACE_STEPS"), result);

@@ -37,6 +37,8 @@ struct Environment {
   std::string reference;        // TTRACE_REFERENCE; may be empty except in a noise pass
   std::string candidate;        // TTRACE_CANDIDATE: the trace whose routing or values are used;
                                 // empty: the program uses its own
+  std::string settled;          // TTRACE_SETTLED: where tensors of it lie of which nobody said it;
+                                // empty: unknown
   std::string run;              // TTRACE_RUN: the token of this pass, or empty
   int noise_seed = 0;           // TTRACE_NOISE_SEED, from 1; 0 outside noise passes, and in the
                                 // self-check, which moves nothing

@@ -3,6 +3,7 @@
 #include "hooks/replace/overlay.h"
 #include "trace/merge/absent_addends.h"
 #include "trace/merge/gradient_choice.h"
+#include "trace/merge/settled_dims.h"
 #include "trace/merge/summed_gradients.h"
 
 #include <span>
@@ -23,7 +24,7 @@ bool holds_all_rows(const MergeResult& candidate, const Placement& placement) {
 }
 
 // Settles what nobody declared as the comparison does.
-SampleAlignment settle(const std::string& reference, Trace& candidate) {
+SampleAlignment settle(const std::string& reference, const std::string& settled, Trace& candidate) {
   SampleAlignment samples;
   leave_out_absent_addends(candidate);
   if (reference.empty()) {
@@ -33,14 +34,21 @@ SampleAlignment settle(const std::string& reference, Trace& candidate) {
   const Trace beside = Trace::open(reference);
   samples = align_samples(beside, candidate);
   place_summed_gradients(candidate);
+  if (!settled.empty()) {
+    place_settled(read_settled_dims(settled), candidate);
+  }
   settle_gradient_choices(beside, candidate);
   return samples;
 }
 
 }  // namespace
 
-ForcedValues::ForcedValues(const std::string& candidate, const std::string& reference)
-    : trace_(Trace::open(candidate)), samples_(settle(reference, trace_)), shards_(trace_) {}
+ForcedValues::ForcedValues(const std::string& candidate,
+                           const std::string& reference,
+                           const std::string& settled)
+    : trace_(Trace::open(candidate)),
+      samples_(settle(reference, settled, trace_)),
+      shards_(trace_) {}
 
 std::optional<std::vector<std::byte>> ForcedValues::value(const TensorId& id,
                                                           const Placement& placement,

@@ -18,8 +18,11 @@ namespace ttrace {
 class ForcedValues : public GivenValues {
  public:
   // `reference`: the trace that the candidate is compared with, to whose samples the candidate's
-  // are brought; empty: none. Throws FormatError if a trace cannot be read.
-  ForcedValues(const std::string& candidate, const std::string& reference);
+  // are brought; empty: none. `settled`: the file with the placements of what nobody declared;
+  // empty: none. Throws FormatError if a trace or the file cannot be read.
+  ForcedValues(const std::string& candidate,
+               const std::string& reference,
+               const std::string& settled);
 
   // Returns nothing if the candidate does not have the tensor, has it in another shape, or if it
   // does not hold floating-point numbers.

@@ -220,7 +220,8 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
 
 std::unique_ptr<const GivenValues> Tracer::given_values() const {
   if (environment_.pass == Pass::kForced) {
-    return std::make_unique<ForcedValues>(environment_.candidate, environment_.reference);
+    return std::make_unique<ForcedValues>(
+        environment_.candidate, environment_.reference, environment_.settled);
   }
   if (environment_.dyadic) {
     const bool follows = environment_.pass == Pass::kCandidate;

@@ -6,10 +6,13 @@
 #include "support/temporary_directory.h"
 #include "trace_builder.h"
 
+#include <ttrace/error.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <fstream>
 #include <random>
 #include <string>
 #include <vector>
@@ -21,6 +24,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using testing::Tensor;
+using ::testing::ThrowsMessage;
 using testing::TraceBuilder;
 
 using Numbers = std::vector<double>;
@@ -113,6 +117,50 @@ TEST_F(SettleTest, AddendsAreAQuestionAndStayAFinding) {
   EXPECT_EQ(settled.front().settlement, Settlement::kQuestion);
   EXPECT_WORDING(settled.front().sentence());
   EXPECT_TRUE(report_.diverged());
+}
+
+// Symptom: where one layer of a hand-written tensor-parallel program did not sum, the first layer,
+// which does, was the first divergence.
+TEST_F(SettleTest, OnlyAddendsThatNobodySumsAreAQuestion) {
+  const Numbers sum = add_addends("s0/m0/output/layers.0.fc2/0");
+  add_reference("s0/m0/output/layers.0/0", sum);
+  add_candidate("s0/m0/output/layers.0/0", 0, sum);
+  add_candidate("s0/m0/output/layers.0/0", 1, sum);
+  add_addends("s0/m0/output/layers.1.fc2/0");
+  const std::vector<SettledClass> settled = settle();
+  ASSERT_THAT(settled, SizeIs(1));
+  EXPECT_EQ(settled.front().settlement, Settlement::kUsed);
+  EXPECT_EQ(settled.front().questions, 1U);
+  EXPECT_WORDING(settled.front().sentence());
+  ASSERT_TRUE(report_.diverged());
+  EXPECT_EQ(to_string(report_.tensors[*report_.first_divergence].id),
+            "s0/m0/output/layers.1.fc2/0");
+}
+
+// A forced pass gets one of them as the tensor's value, unless it is told.
+TEST_F(SettleTest, WhatIsUsedIsHandedOverInAFile) {
+  const Numbers sum = add_addends("s0/m0/output/layers.0.fc2/0");
+  add_reference("s0/m0/output/layers.0/0", sum);
+  add_candidate("s0/m0/output/layers.0/0", 0, sum);
+  add_candidate("s0/m0/output/layers.0/0", 1, sum);
+  const Trace reference = reference_.write();
+  const std::string candidate = candidate_.write().directory();
+  const SettledDims settled = settled_dims(reference.directory(), candidate);
+  const std::string file = folder_ / "settled.json";
+  std::ofstream(file) << to_text(settled);
+  EXPECT_EQ(read_settled_dims(file), settled);
+  Trace placed = Trace::open(candidate);
+  place_settled(read_settled_dims(file), placed);
+  EXPECT_FALSE(diff(reference, placed).diverged());
+}
+
+TEST_F(SettleTest, AFileThatIsNoneIsRefusedWithItsName) {
+  const std::string file = folder_ / "settled.json";
+  for (const std::string text : {"", "{}", "{\"format\": \"another\"}"}) {
+    std::ofstream(file) << text;
+    EXPECT_THAT([&] { static_cast<void>(read_settled_dims(file)); },
+                ThrowsMessage<FormatError>(HasSubstr(file + ": it holds no placements")));
+  }
 }
 
 TEST_F(SettleTest, WhatNothingExplainsStaysAFinding) {

@@ -15,6 +15,7 @@ from ttrace.base.calls import Replaced
 
 PROGRAM = Path(__file__).parent / "programs" / "without_lines.py"
 CANDIDATE = f"{PROGRAM} --parallel"
+TENSOR_PARALLEL = PROGRAM.parent / "own_tensor_parallel.py"
 
 
 def test_a_program_without_lines_is_checked_operator_by_operator(check):
@@ -85,6 +86,16 @@ def test_what_the_start_file_hides_still_runs(tmp_path):
 
 def test_a_python_without_the_package_says_so(tmp_path):
     assert "has no package ttrace, so --auto finds no model" in ttrace_check(tmp_path, "true", PYTHONPATH="")
+
+
+@pytest.mark.parametrize(("bug", "first"), [("", ""), (" --unsummed", "s0/m0/output/2.down/0")])
+def test_addends_that_a_program_sums_itself_are_put_together(check, bug, first):
+    """Symptom: operators behind them were accused, because forced passes took one rank's addend for the value."""
+    outcome = check(python(TENSOR_PARALLEL), torchrun(2, f"{TENSOR_PARALLEL} --parallel{bug}"), "--auto")
+    assert outcome.first == first, outcome.summary()
+    if not bug:
+        assert (outcome.code, outcome.broken_off) == (0, []), outcome.summary()
+        assert outcome.report["counts"]["operators"] > 90, outcome.summary()
 
 
 def test_a_patch_over_ours_stays():

@@ -11,6 +11,7 @@
 #include "analysis/cli/run/interrupt.h"
 #include "analysis/cli/run/keeper.h"
 #include "analysis/cli/run/side_by_side.h"
+#include "analysis/infer/settle.h"
 #include "analysis/rename/rename.h"
 #include "trace/base/precision.h"
 #include "trace/file/manifest.h"
@@ -380,6 +381,9 @@ void run_forced_passes(const CheckOptions& options, const RunDirectory& run, Cou
   const std::string side = reference_side(options, run);
   const bool rerouted = course.judged_by == run.rerouted();
   const std::string wider(computed->wider);
+  replace_file(settled_placements(side),
+               to_text(settled_dims(rerouted ? rerouted_reference(side) : side + "/reference",
+                                    side + "/candidate")));
   try {
     course.forced += follow_all(
         {forced_pass(options, run, wider, "forced-wide", forced_wide(side), rerouted),

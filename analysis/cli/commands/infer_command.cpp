@@ -10,6 +10,7 @@
 #include "analysis/infer/annotation_file.h"
 #include "analysis/infer/infer.h"
 #include "analysis/infer/infer_report.h"
+#include "analysis/infer/settle.h"
 
 #include <ttrace/error.h>
 
@@ -34,6 +35,10 @@ po::options_description infer_options() {
                       text_option("FILE"),
                       "write what was found to FILE as annotations; FILE is replaced only when all "
                       "of it is written");
+  named.add_options()("settled",
+                      text_option("FILE"),
+                      "write to FILE where tensors lie of which nobody said it, as `ttrace diff` "
+                      "uses them, for a forced pass (TTRACE_SETTLED), and do nothing else");
   add_help_option(named);
   return named;
 }
@@ -55,6 +60,11 @@ int run_infer(const po::variables_map& values) {
   const ReportFormat format = format_of(values);
   const auto max_rows = static_cast<std::size_t>(whole_number(values, "max-report", 0));
   const StoredPair pair = find_pair("infer", words_of(values));
+  if (const auto settled = text_of(values, "settled")) {
+    replace_file(*settled,
+                 to_text(settled_dims(pair.reference, pair.candidate, threads_of(values))));
+    return 0;
+  }
   const Inference inference = infer_pair(pair, values);
   TTRACE_CHECK(!inference.tensors.empty(),
                UsageError,

@@ -186,6 +186,7 @@ Pass forced_pass(const CheckOptions& options,
   pass.variables["TTRACE_REFERENCE"] =
       absolute(rerouted ? rerouted_reference(side) : side + "/reference");
   pass.variables["TTRACE_CANDIDATE"] = absolute(side + "/candidate");
+  pass.variables["TTRACE_SETTLED"] = absolute(settled_placements(side));
   return pass;
 }
 

@@ -242,6 +242,9 @@ void Plan::add_forced(const std::string& name,
   lines.push_back("export TTRACE_PRECISION=" + precision);
   Lines run = lines_of(pass, name);
   add_if_rerouted("TTRACE_REFERENCE", forced_pass(options_, run_, "", name, folder, true), run);
+  run.insert(run.end() - 1,
+             "\"$ttrace\" infer \"$TTRACE_REFERENCE\" \"$TTRACE_CANDIDATE\" --settled "
+             "\"$TTRACE_SETTLED\"");
   std::ranges::move(run, std::back_inserter(lines));
   add_optional(name,
                {options_.rename ? "rename-candidate" : "rerouted-reference"},

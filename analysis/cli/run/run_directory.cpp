@@ -138,6 +138,10 @@ std::uintmax_t RunDirectory::size() const {
   return bytes;
 }
 
+std::string settled_placements(const std::string& run) {
+  return run + "/settled.json";
+}
+
 std::string rerouted_reference(const std::string& run) {
   return run + "/rerouted";
 }

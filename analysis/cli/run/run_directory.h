@@ -15,6 +15,8 @@ namespace ttrace::cli {
 
 // The folder of the reference that reused the candidate's choices of experts.
 [[nodiscard]] std::string rerouted_reference(const std::string& run);
+// The file with the placements of what nobody declared, for forced passes.
+[[nodiscard]] std::string settled_placements(const std::string& run);
 // The folders of the forced passes: in a higher precision, and in the candidate's own.
 [[nodiscard]] std::string forced_wide(const std::string& run);
 [[nodiscard]] std::string forced_native(const std::string& run);
