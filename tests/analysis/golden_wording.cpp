@@ -69,7 +69,8 @@ std::string name_of_call() {
 // Without what round-off decides.
 std::string comparable(const std::string& text) {
   static const std::regex kRounded(R"([0-9]+(\.[0-9]+)?e[-+][0-9]+)");
-  return std::regex_replace(text, kRounded, "#");
+  static const std::regex kRest(R"((\+- |to |leaves |difference )[0-9][0-9.]*)");  // perhaps 0
+  return std::regex_replace(std::regex_replace(text, kRounded, "#"), kRest, "$1#");
 }
 
 }  // namespace
