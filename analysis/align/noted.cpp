@@ -8,17 +8,10 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <utility>
 
 namespace ttrace {
 namespace {
-
-// Sentences that differ in their numbers alone, as those about the layers of a model do.
-struct Noted {
-  std::string sentence;  // the first one
-  std::set<std::string> others = {};
-  std::set<int> ranks = {};
-  std::set<std::int64_t> steps = {};
-};
 
 // The sentence with every number as "#".
 std::string without_numbers(const std::string& sentence) {
@@ -32,33 +25,44 @@ std::string without_numbers(const std::string& sentence) {
   return text;
 }
 
-bool is_like(const std::string& a, const std::string& b) {
-  return without_numbers(a) == without_numbers(b);
-}
-
-// "SENTENCE (and 5 like it)"
-std::string text_of(const std::string& sentence, const std::set<std::string>& others) {
-  return others.empty() ? sentence : fmt::format("{} (and {} like it)", sentence, others.size());
-}
-
-// The same of a sentence that says what nobody looked at.
-struct Stated {
-  NotSeenKind kind;
-  std::string sentence;
+// Sentences that differ in their numbers alone, as those about the layers of a model do.
+struct Alike {
+  std::string numberless;
+  std::string first;
   std::set<std::string> others = {};
+
+  // "SENTENCE (and 5 like it)"
+  [[nodiscard]] std::string text() const {
+    return others.empty() ? first : fmt::format("{} (and {} like it)", first, others.size());
+  }
+};
+
+struct Noted {
+  Alike alike;
+  std::set<int> ranks = {};
+  std::set<std::int64_t> steps = {};
+};
+
+struct Stated {
+  Alike alike;
+  NotSeenKind kind = NotSeenKind::kUpdates;
   std::set<Names> sides = {};
 };
 
-void add_stated(const NotSeen& fact, Names side, std::vector<Stated>& found) {
-  auto known = std::ranges::find_if(found, [&](const Stated& stated) {
-    return stated.kind == fact.kind && is_like(stated.sentence, fact.sentence);
+// That of `found` which the sentence is like, and for which `fits`; a new one if there is none.
+template <class Entry, class Fits>
+Entry& entry_of(const std::string& sentence, std::vector<Entry>& found, Fits&& fits) {
+  std::string numberless = without_numbers(sentence);
+  const auto known = std::ranges::find_if(found, [&](const Entry& entry) {
+    return entry.alike.numberless == numberless && fits(entry);
   });
   if (known == found.end()) {
-    known = found.insert(known, Stated{fact.kind, fact.sentence});
-  } else if (known->sentence != fact.sentence) {
-    known->others.insert(fact.sentence);
+    return found.emplace_back(Entry{{std::move(numberless), sentence}});
   }
-  known->sides.insert(side);
+  if (known->alike.first != sentence) {
+    known->alike.others.insert(sentence);
+  }
+  return *known;
 }
 
 }  // namespace
@@ -68,15 +72,9 @@ void add_notes(std::string_view side, const Trace& trace, std::vector<std::strin
   for (const StepTrace& step : trace.steps()) {
     for (const RankFile& file : step.ranks) {
       for (const std::string& sentence : file.notes()) {
-        auto known = std::ranges::find_if(
-            found, [&](const Noted& note) { return is_like(note.sentence, sentence); });
-        if (known == found.end()) {
-          known = found.insert(known, Noted{sentence});
-        } else if (known->sentence != sentence) {
-          known->others.insert(sentence);
-        }
-        known->ranks.insert(file.layout().rank);
-        known->steps.insert(step.step);
+        Noted& note = entry_of(sentence, found, [](const Noted&) { return true; });
+        note.ranks.insert(file.layout().rank);
+        note.steps.insert(step.step);
       }
     }
   }
@@ -84,8 +82,8 @@ void add_notes(std::string_view side, const Trace& trace, std::vector<std::strin
     const std::vector<int> ranks(note.ranks.begin(), note.ranks.end());
     const std::string steps = note.steps.size() == 1 ? fmt::format("step {}", *note.steps.begin())
                                                      : counted(note.steps.size(), "step");
-    notes.push_back(fmt::format(
-        "{}, {}, {}: {}", side, ranks_text(ranks), steps, text_of(note.sentence, note.others)));
+    notes.push_back(
+        fmt::format("{}, {}, {}: {}", side, ranks_text(ranks), steps, note.alike.text()));
   }
 }
 
@@ -96,7 +94,10 @@ std::vector<UnseenPart> stated_not_seen(const Trace& reference, const Trace& can
     for (const StepTrace& step : trace.steps()) {
       for (const RankFile& file : step.ranks) {
         for (const NotSeen& fact : file.not_seen()) {
-          add_stated(fact, side, found);
+          Stated& stated = entry_of(
+              fact.sentence, found, [&](const Stated& other) { return other.kind == fact.kind; });
+          stated.kind = fact.kind;
+          stated.sides.insert(side);
         }
       }
     }
@@ -105,7 +106,7 @@ std::vector<UnseenPart> stated_not_seen(const Trace& reference, const Trace& can
   for (const Stated& stated : found) {
     const auto side =
         stated.sides.size() == 1 ? std::optional(*stated.sides.begin()) : std::nullopt;
-    parts.push_back({stated.kind, side, text_of(stated.sentence, stated.others)});
+    parts.push_back({stated.kind, side, stated.alike.text()});
   }
   return parts;
 }

@@ -99,10 +99,10 @@ class NextOnRank {
 
 class Settler {
  public:
-  Settler(const Trace& reference, Trace& candidate, IsSummedLater is_summed_later)
+  Settler(const Trace& reference, Trace& candidate, const IsSummedLater& is_summed_later)
       : reference_(reference),
         candidate_(candidate),
-        is_summed_later_(std::move(is_summed_later)),
+        is_summed_later_(is_summed_later),
         next_(candidate) {}
 
   std::vector<SettledClass> run(int threads) {
@@ -218,7 +218,7 @@ class Settler {
 
   const Trace& reference_;
   Trace& candidate_;
-  const IsSummedLater is_summed_later_;
+  const IsSummedLater& is_summed_later_;
   const NextOnRank next_;
   std::set<TensorId> contradicted_;
   std::set<TensorId> asked_;
@@ -239,6 +239,26 @@ std::vector<SettledClass> summed_later(Trace& candidate) {
     }
     ++found->members;
   }
+  return settled;
+}
+
+struct Settled {
+  std::vector<SettledClass> classes = {};
+  SettledDims dims = {};
+};
+
+Settled settle(const Trace& reference,
+               Trace& candidate,
+               int threads,
+               const IsSummedLater& is_summed_later) {
+  leave_out_absent_addends(candidate);
+  if (!has_undeclared(candidate)) {
+    return {};
+  }
+  Settled settled{.classes = summed_later(candidate)};
+  Settler settler(reference, candidate, is_summed_later);
+  std::ranges::move(settler.run(threads), std::back_inserter(settled.classes));
+  settled.dims = settler.dims();
   return settled;
 }
 
@@ -289,28 +309,17 @@ std::vector<SettledClass> settle_placements(const Trace& reference,
                                             Trace& candidate,
                                             int threads,
                                             const IsSummedLater& is_summed_later) {
-  leave_out_absent_addends(candidate);
-  if (!has_undeclared(candidate)) {
-    return {};
-  }
-  std::vector<SettledClass> settled = summed_later(candidate);
-  std::ranges::move(Settler(reference, candidate, is_summed_later).run(threads),
-                    std::back_inserter(settled));
-  return settled;
+  return settle(reference, candidate, threads, is_summed_later).classes;
 }
 
 SettledDims settled_dims(const std::string& reference, const std::string& candidate, int threads) {
-  const Trace right = Trace::open(reference);
   Trace placed = Trace::open(candidate);
-  static_cast<void>(align_samples(right, placed));
-  leave_out_absent_addends(placed);
   if (!has_undeclared(placed)) {
     return {};
   }
-  static_cast<void>(summed_later(placed));
-  Settler settler(right, placed, {});
-  static_cast<void>(settler.run(threads));
-  return settler.dims();
+  const Trace right = Trace::open(reference);
+  static_cast<void>(align_samples(right, placed));
+  return settle(right, placed, threads, {}).dims;
 }
 
 }  // namespace ttrace

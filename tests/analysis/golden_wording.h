@@ -12,8 +12,8 @@
 namespace ttrace::testing {
 
 // Whether `text` is what wording.txt has for this call of this test. Numbers with an exponent, and
-// what an error falls to, are round-off and may differ. With TTRACE_WRITE_WORDING=1 the file gets
-// the text.
+// nothing at all that an error falls to, are round-off and may differ. With TTRACE_WRITE_WORDING=1
+// the file gets the text.
 [[nodiscard]] ::testing::AssertionResult is_worded(const std::string& text);
 
 #define EXPECT_WORDING(text) EXPECT_TRUE(::ttrace::testing::is_worded(text))

@@ -80,7 +80,7 @@ class _Watch:
 
     def _looking(self, own: Callable) -> Callable:
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if self._replaced:
+            if self._replaced and (torch.is_grad_enabled() or self._is_to_convert()):
                 self._look_at(module)
             return own(module, *args, **kwargs)
 
@@ -92,7 +92,7 @@ class _Watch:
         if is_attached():  # the program has lines of its own
             self.end()
         elif not torch.is_grad_enabled():  # an evaluation, in which FSDP2 settles the types of parameters
-            if self._converted is not None and not self._is_converted and self._optimizers_of(module):
+            if self._optimizers_of(module):
                 self._convert(module)
         elif self._given is not None:
             self._attach(*self._given)
@@ -118,14 +118,18 @@ class _Watch:
         from ..attach import attach
 
         self.end()
-        if not self._is_converted:
-            self._convert(model)
+        self._convert(model)
         attach(model, optimizer, steps="optimizer", untraced=untraced).not_seen("values", NOT_RECORDED)
 
+    def _is_to_convert(self) -> bool:
+        return self._converted is not None and not self._is_converted
+
     def _convert(self, model: Any) -> None:
-        """To what this pass asks for, if that is not what the model has."""
+        """Once, to what this pass asks for, if that is not what the model has."""
         from ..attach import own_precision, precision
 
+        if self._is_converted:
+            return
         self._is_converted = True
         if own_precision() is None and (own := self._own_precision(model)) is not None:
             if (asked := precision(own)) != own:
