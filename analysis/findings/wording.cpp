@@ -23,6 +23,10 @@ std::string near_one_text(double deviation) {
   return fmt::format("(1 {} {})", deviation < 0.0 ? "-" : "+", short_number(std::abs(deviation)));
 }
 
+std::string percent_text(double share) {
+  return share != 0.0 && share < 1e-4 ? short_number(share) : short_number(100.0 * share) + " %";
+}
+
 std::string index_text(std::span<const std::int64_t> index) {
   return fmt::format("[{}]", fmt::join(index, ", "));
 }

@@ -18,6 +18,8 @@ namespace ttrace {
 [[nodiscard]] std::string factor_text(double value);
 // A factor by how far it is from one: "(1 - 0.003)".
 [[nodiscard]] std::string near_one_text(double deviation);
+// Of a share: "62 %"; as a number where that would be all zeros.
+[[nodiscard]] std::string percent_text(double share);
 // "[0, 3, 17]"; "[]" for the index of a scalar.
 [[nodiscard]] std::string index_text(std::span<const std::int64_t> index);
 // "rank 3", "ranks 0-3, 6"

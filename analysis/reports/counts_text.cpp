@@ -1,33 +1,59 @@
 #include "analysis/reports/counts_text.h"
 
 #include "analysis/findings/wording.h"
-#include "analysis/reports/coverage_text.h"
+#include "trace/base/kind.h"
 
 #include <fmt/core.h>
 
-#include <ostream>
-#include <string>
 #include <utility>
 
 namespace ttrace {
-namespace {
 
-// Omits counts of zero, because most reports have none of these.
-void write_count(std::ostream& out, std::size_t count, const char* what) {
-  if (count > 0) {
-    out << ", " << count << ' ' << what;
+std::vector<CountRow> rows_of_counts(const Report& report) {
+  const Counts counts = report.counts();
+  return {{"tensors", "tensors", counts.tensors},
+          {"judged", "judged", counts.judged},
+          {"within_bound", "within bound", counts.within_bound},
+          {"out_of_bound", "out of bound", counts.out_of_bound},
+          {"missing_in_candidate", "missing in the candidate", counts.missing_in_candidate},
+          {"missing_in_reference", "missing in the reference", counts.missing_in_reference},
+          {"allowed_failed", "allowed out of bound", counts.allowed_failed},
+          {"allowed_missing", "allowed missing", counts.allowed_missing},
+          {"incomplete", "incomplete", counts.incomplete},
+          {"behind_flip", "behind a flip of experts", counts.behind_flip},
+          {"not_judged", "not judged", counts.not_judged},
+          {"rounded", "of these rounded by the reference itself", counts.rounded},
+          {"must_be_equal", "equal for dyadic inputs", counts.must_be_equal},
+          {"left_out", "left out by selection", report.left_out},
+          {"operators", "operators checked on their own", counts.operators, true},
+          {"operators_unbounded", "of these without a bound", counts.operators_unbounded},
+          {"operators_wrong", "wrong", counts.operators_wrong},
+          {"inherited", "inherited", counts.inherited},
+          {"golden", "compared with FP64", counts.golden, true},
+          {"too_accurate", "too accurate", counts.too_accurate},
+          {"too_coarse", "too coarse", counts.too_coarse},
+          {"noise_passes", "noise passes", static_cast<std::size_t>(report.noise_passes), true},
+          {"bounds_from_noise", "bounds from noise", counts.bounds_from_noise},
+          {"bounds_exact", "exact bounds", counts.bounds_exact},
+          {"bounds_class_default", "class defaults", counts.bounds_class_default},
+          {"bounds_asked", "bounds chosen by the user", counts.bounds_asked},
+          {"edges", "inputs that a module before returned", report.edges.edges, true},
+          {"edges_checked", "of these found in the candidate", report.edges.checked}};
+}
+
+std::string counts_text(const Report& report) {
+  std::string text;
+  const char* separator = "";
+  for (const CountRow& row : rows_of_counts(report)) {
+    if (row.is_of_others && !text.empty()) {
+      separator = "; ";
+    }
+    if (row.value > 0) {
+      text += fmt::format("{}{} {}", std::exchange(separator, ", "), row.words, row.value);
+    }
   }
+  return text;
 }
-
-void write_operators(std::ostream& out, const Counts& counts) {
-  out << fmt::format("; operators: {} checked on their own, {} wrong, {} inherited",
-                     counts.operators,
-                     counts.operators_wrong,
-                     counts.inherited);
-  write_count(out, counts.operators_unbounded, "without a bound");
-}
-
-}  // namespace
 
 std::string limits_text(const Report& report) {
   std::string text = "shipped defaults, not calibrated for this program";
@@ -57,53 +83,26 @@ std::string limits_text(const Report& report) {
   return text;
 }
 
-void write_counts(std::ostream& out, const Report& report) {
-  const Counts counts = report.counts();
-  if (report.noise_coverage) {
-    out << coverage_text(*report.noise_coverage) << '\n';
+std::string coverage_text(const NoiseCoverage& coverage) {
+  std::string text =
+      fmt::format("noise reached {} of {}", coverage.reached, counted(coverage.tensors, "tensor"));
+  const std::size_t untouched = coverage.untouched_tensors();
+  const std::size_t equal = coverage.tensors - coverage.reached - untouched;
+  if (equal > 0) {
+    text += fmt::format("; {} that no pass moved must be equal", equal);
   }
-  out << fmt::format(
-      "{}: {} within bound, {} out of bound, {} missing in the candidate, {} missing in the "
-      "reference",
-      counted(counts.tensors, "tensor"),
-      counts.within_bound,
-      counts.out_of_bound,
-      counts.missing_in_candidate,
-      counts.missing_in_reference);
-  write_count(out, counts.allowed_failed, "allowed out of bound");
-  write_count(out, counts.allowed_missing, "allowed missing");
-  write_count(out, counts.incomplete, "incomplete");
-  write_count(out, counts.behind_flip, "behind a flip of experts");
-  write_count(out, counts.not_judged - counts.rounded, "not judged");
-  write_count(out, report.left_out, "left out by selection");
-  if (report.has_residuals) {
-    write_operators(out, counts);
+  if (untouched > 0) {
+    std::string kinds;
+    for (const auto& [kind, count] : coverage.untouched) {
+      kinds += fmt::format("{}{} {}", kinds.empty() ? "" : ", ", count, name_of(kind));
+    }
+    text += fmt::format("; {} ({}) {}, because code that torch does not dispatch made {}",
+                        untouched,
+                        kinds,
+                        untouched == 1 ? "has a class default" : "have class defaults",
+                        untouched == 1 ? "it" : "them");
   }
-  if (report.is_dyadic) {
-    out << fmt::format(
-        "; dyadic inputs: {} must be equal, {} are not judged, because the reference itself rounds "
-        "there",
-        counts.must_be_equal,
-        counts.rounded);
-  }
-  if (report.has_golden) {
-    out << fmt::format("; golden: {} compared with FP64, {} too accurate, {} too coarse",
-                       counts.golden,
-                       counts.too_accurate,
-                       counts.too_coarse);
-  }
-  if (report.edges.edges > 0) {
-    out << fmt::format("; edges: {} of {} inputs are what the module before returned",
-                       report.edges.checked,
-                       report.edges.edges);
-  }
-  out << fmt::format("; bounds: {} from {}, {} exact, {} class defaults",
-                     counts.bounds_from_noise,
-                     counted(report.noise_passes, "noise pass"),
-                     counts.bounds_exact,
-                     counts.bounds_class_default);
-  write_count(out, counts.bounds_asked, "chosen by the user");
-  out << '\n';
+  return text;
 }
 
 }  // namespace ttrace

@@ -23,22 +23,6 @@ bool is_shown(const Check& check) {
                                                     : true;
 }
 
-// The smallest errors that the checks of size would have seen.
-std::vector<SmallestSeen> smallest_seen(const TensorVerdict& tensor,
-                                        const std::vector<Check>& checks) {
-  std::vector<SmallestSeen> seen;
-  if (!tensor.comparison || tensor.find(Question::kTolerance) != nullptr) {
-    return seen;
-  }
-  for (const Check& check : checks) {
-    if (is_about_size(check.question) && std::isfinite(check.detectable) &&
-        check.detectable > 0.0) {
-      seen.push_back({check.question, check.detectable, check.place.where});
-    }
-  }
-  return seen;
-}
-
 // The tensors before `index` that may have led to it: those of its micro-batch. For a tensor of the
 // whole step, those of the same parameter, else those of the whole step.
 std::vector<std::size_t> related_before(std::span<const TensorVerdict> tensors, std::size_t index) {
@@ -236,7 +220,6 @@ Explanation explain(const Report& report, std::size_t index) {
   explanation.wrong_before = static_cast<std::size_t>(
       std::ranges::count_if(std::span(report.tensors).first(index), &TensorVerdict::is_finding));
   explanation.upstream = upstream_of(report, index);
-  explanation.smallest_seen = smallest_seen(explanation.tensor, explanation.checks);
   explanation.sentence = sentence_of(explanation, report) + noise_sentence(explanation.tensor);
   return explanation;
 }

@@ -1,6 +1,6 @@
 // All that a report knows of one tensor, in the order in which a person asks: what the verdict is,
 // every bound that applies and which of them ruled, the arithmetic with its numbers, where the
-// error may have come from, and how small an error would have been seen.
+// error may have come from, and how small an error each check would have seen.
 //
 // Nothing is judged here: it takes apart what diff() found. Formulas: bounds.h, operator_check.h,
 // slices.h.
@@ -17,13 +17,6 @@
 #include <vector>
 
 namespace ttrace {
-
-// An error of this size would be beyond a bound, relative to the norm of the whole tensor.
-struct SmallestSeen {
-  Question question = Question::kWhole;
-  double relative = 0.0;
-  std::string where;  // of a part: an error that lies in it alone
-};
 
 // A tensor that comes before in the reference's order.
 struct Upstream {
@@ -44,7 +37,6 @@ struct Explanation {
   std::vector<Upstream> upstream;
   std::size_t wrong_before = 0;  // findings before it, of all micro-batches
   std::size_t before = 0;        // tensors before it
-  std::vector<SmallestSeen> smallest_seen;
 };
 
 // Explains report.tensors[index].

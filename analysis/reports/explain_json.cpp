@@ -13,12 +13,6 @@ Json upstream_json(const Upstream& before) {
           {"relation", before.relation}};
 }
 
-Json seen_json(const SmallestSeen& seen) {
-  return {{"check", name_of(seen.question)},
-          {"relative", number_json(seen.relative)},
-          {"where", seen.where}};
-}
-
 }  // namespace
 
 void write_json(std::ostream& out, const Explanation& explanation) {
@@ -39,7 +33,6 @@ void write_json(std::ostream& out, const Explanation& explanation) {
   json["before"] = explanation.before;
   json["wrong_before"] = explanation.wrong_before;
   json["upstream"] = list_json(explanation.upstream, upstream_json);
-  json["smallest_seen"] = list_json(explanation.smallest_seen, seen_json);
   out << dump(json) << '\n';
 }
 

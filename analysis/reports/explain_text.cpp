@@ -48,13 +48,20 @@ void write_error(std::ostream& out, const TensorVerdict& tensor) {
   }
 }
 
+// The smallest error that the check would have noticed, relative to the tensor's norm; of a part,
+// where the error lies in it alone.
+std::string sight_of(const Check& check) {
+  const bool has_one = is_about_size(check.question) && check.detectable > 0.0;
+  return has_one && std::isfinite(check.detectable) ? percent_text(check.detectable) : "-";
+}
+
 void write_checks(std::ostream& out, const Explanation& explanation) {
   if (explanation.checks.empty()) {
     return;
   }
   out << "\nbounds" << (explanation.ruling ? " (* marks the one that decides):\n" : ":\n");
   std::vector<std::vector<std::string>> rows{
-      {" ", "check", "value", "bound", "value/bound", "from"}};
+      {" ", "check", "value", "bound", "value/bound", "would see", "from"}};
   for (std::size_t i = 0; i < explanation.checks.size(); ++i) {
     const Check& check = explanation.checks[i];
     const bool has_numbers = check.has_numbers();
@@ -70,6 +77,7 @@ void write_checks(std::ostream& out, const Explanation& explanation) {
                     has_numbers ? long_number(check.value) : (check.holds ? "right" : "wrong"),
                     has_numbers ? long_number(check.bound) : "-",
                     has_numbers ? short_number(check.share()) : "-",
+                    sight_of(check),
                     from});
   }
   write_columns(out, rows);
@@ -186,20 +194,6 @@ void write_upstream(std::ostream& out, const Explanation& explanation) {
   }
 }
 
-void write_smallest_seen(std::ostream& out, const std::vector<SmallestSeen>& seen) {
-  if (seen.empty()) {
-    return;
-  }
-  out << "\nsmallest error that each check would have noticed, relative to the tensor's norm:\n";
-  std::vector<std::vector<std::string>> rows;
-  for (const SmallestSeen& each : seen) {
-    rows.push_back({title_of(each.question),
-                    short_number(each.relative),
-                    each.where.empty() ? "" : "if the error lies only in " + each.where});
-  }
-  write_columns(out, rows);
-}
-
 }  // namespace
 
 void write_text(std::ostream& out, const Explanation& explanation) {
@@ -218,7 +212,6 @@ void write_text(std::ostream& out, const Explanation& explanation) {
   }
   write_cause(out, explanation);
   write_upstream(out, explanation);
-  write_smallest_seen(out, explanation.smallest_seen);
 }
 
 }  // namespace ttrace

@@ -45,11 +45,6 @@ Sentence parted_cause(const std::string& sentence) {
   return parts.rest.size() < kLeast ? Sentence{sentence, ""} : parts;
 }
 
-// "62 %"; as a number where that would be all zeros.
-std::string percent(double share) {
-  return share != 0.0 && share < 1e-4 ? short_number(share) : short_number(100.0 * share) + " %";
-}
-
 std::string made_here_text(const Check& operators) {
   return fmt::format(
       "on the candidate's own inputs its operators are {} times the rounding error off (limit {})",
@@ -154,13 +149,13 @@ class Finding {
     }
     const Comparison& comparison = *tensor_.comparison;
     std::string text = fmt::format(
-        "wrong by {} of {} norm", percent(comparison.relative_error), whose_norm(tensor_));
+        "wrong by {} of {} norm", percent_text(comparison.relative_error), whose_norm(tensor_));
     if (const Check* const asked = tensor_.find(Question::kTolerance)) {
       text += fmt::format("; {} of {} elements exceed the tolerance asked for",
                           asked->term(Term::kBeyond),
                           comparison.elements);
     } else if (tensor_.bound() > 0.0) {
-      text += fmt::format("; round-off explains {} of it", percent(tensor_.detectable()));
+      text += fmt::format("; round-off explains {} of it", percent_text(tensor_.detectable()));
     } else {
       text += "; it must be equal";
     }
@@ -191,7 +186,7 @@ class Finding {
                     short_number(operators->term(Term::kError)),
                     short_number(operators->term(Term::kScale)),
                     factor_text(operators->term(Term::kFactor)),
-                    percent(std::floor(1000.0 * operators->term(Term::kBitEqual)) / 1000.0)),
+                    percent_text(std::floor(1000.0 * operators->term(Term::kBitEqual)) / 1000.0)),
         Depth::kDetail);
   }
 
@@ -371,9 +366,9 @@ void add_sight(const Report& report, std::vector<Fact>& facts) {
     return;
   }
   const auto alone = usual_detectable(report, Question::kOperator);
-  std::string text = fmt::format("an error of {} of a tensor", percent(*whole));
+  std::string text = fmt::format("an error of {} of a tensor", percent_text(*whole));
   if (alone) {
-    text += fmt::format(", and of {} of what an operator returns", percent(*alone));
+    text += fmt::format(", and of {} of what an operator returns", percent_text(*alone));
   }
   facts.push_back({.key = "would_see",
                    .label = "would see",
@@ -392,12 +387,13 @@ void add_closest(const Report& report, std::vector<Fact>& facts) {
     }
   }
   if (closest != nullptr) {
-    facts.push_back({.key = "closest",
-                     .label = "closest",
-                     .text = fmt::format(
-                         "{} of its bound: {}", percent(closest->ratio()), place_text(closest->id)),
-                     .depth = Depth::kEvidence,
-                     .number = closest->ratio()});
+    facts.push_back(
+        {.key = "closest",
+         .label = "closest",
+         .text = fmt::format(
+             "{} of its bound: {}", percent_text(closest->ratio()), place_text(closest->id)),
+         .depth = Depth::kEvidence,
+         .number = closest->ratio()});
   }
 }
 
@@ -442,6 +438,12 @@ std::vector<Fact> facts_of_run(const Report& report) {
   }
   add_sight(report, facts);
   add("limits", "limits", limits_text(report));
+  if (report.noise_coverage) {
+    add("noise", "noise", coverage_text(*report.noise_coverage));
+    facts.back().depth = Depth::kDetail;
+  }
+  add("counts", "counts", counts_text(report));
+  facts.back().depth = Depth::kDetail;
   return facts;
 }
 

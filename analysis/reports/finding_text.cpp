@@ -35,6 +35,36 @@ std::string share_text(const Report& report) {
   return text + not_finite_text(report);
 }
 
+std::vector<std::string> row_of(const TensorVerdict& tensor,
+                                double error,
+                                double bound,
+                                double ratio) {
+  return {to_string(tensor.id),
+          short_number(error),
+          short_number(bound),
+          short_number(ratio),
+          short_cause(tensor)};
+}
+
+// The numbers that decided.
+std::vector<std::string> row_of(const TensorVerdict& tensor) {
+  if (tensor.symptom() == Symptom::kSlice) {
+    const Check& part = *tensor.find(Question::kPart);
+    return row_of(tensor, part.value, part.bound, part.share());
+  }
+  if (tensor.tier() == Tier::kGolden) {
+    const Check& golden = *tensor.find(Question::kTooCoarse);
+    const double error = golden.term(Term::kCandidateError);
+    const double bound = golden.term(golden.holds ? Term::kLeastRho : Term::kLargestRho) *
+                         golden.term(Term::kReferenceError);
+    return row_of(tensor, error, bound, error / bound);
+  }
+  if (tensor.comparison) {
+    return row_of(tensor, tensor.comparison->error, tensor.bound(), tensor.ratio());
+  }
+  return {to_string(tensor.id), "-", "-", "-", short_cause(tensor)};
+}
+
 }  // namespace
 
 std::string short_cause(const TensorVerdict& tensor) {
@@ -55,24 +85,19 @@ std::string short_cause(const TensorVerdict& tensor) {
   return spaced(name_of(tensor.symptom()));
 }
 
-FindingNumbers numbers_of(const TensorVerdict& tensor) {
-  if (tensor.symptom() == Symptom::kSlice) {
-    const Check& part = *tensor.find(Question::kPart);
-    return {short_number(part.value), short_number(part.bound), short_number(part.share())};
+FindingTable findings_of(const Report& report, bool allowed, std::size_t max_rows) {
+  FindingTable table;
+  for (const TensorVerdict& tensor : report.tensors) {
+    // One that is allowed to be missing has no numbers to list.
+    const bool listed =
+        allowed ? tensor.allowed() && tensor.status() == Status::kDiverged : tensor.is_finding();
+    if (listed && table.rows.size() < max_rows) {
+      table.rows.push_back(row_of(tensor));
+    } else {
+      table.left_out += listed ? 1 : 0;
+    }
   }
-  if (tensor.tier() == Tier::kGolden) {
-    const Check& golden = *tensor.find(Question::kTooCoarse);
-    const double error = golden.term(Term::kCandidateError);
-    const double bound = golden.term(golden.holds ? Term::kLeastRho : Term::kLargestRho) *
-                         golden.term(Term::kReferenceError);
-    return {short_number(error), short_number(bound), short_number(error / bound)};
-  }
-  if (tensor.comparison) {
-    return {short_number(tensor.comparison->error),
-            short_number(tensor.bound()),
-            short_number(tensor.ratio())};
-  }
-  return {};
+  return table;
 }
 
 std::string_view whose_norm(const TensorVerdict& tensor) {

@@ -11,17 +11,19 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ttrace {
 
-// The numbers that decided; "-" if there are none, as of a tensor that is missing.
-struct FindingNumbers {
-  std::string error = "-";
-  std::string bound = "-";
-  std::string ratio = "-";  // error / bound
+// A table of what diverged: id, error, bound, error / bound, and a few words on the cause.
+struct FindingTable {
+  std::vector<std::vector<std::string>>
+      rows;                  // "-" where there is no number, as of what is missing
+  std::size_t left_out = 0;  // beyond `max_rows`
 };
 
-[[nodiscard]] FindingNumbers numbers_of(const TensorVerdict& tensor);
+// Of the findings or, if `allowed`, of what would be one if the user did not allow it to differ.
+[[nodiscard]] FindingTable findings_of(const Report& report, bool allowed, std::size_t max_rows);
 
 // A few words: "out of bound", "factor 0.5000", "rows 17:18 of dimension 0".
 [[nodiscard]] std::string short_cause(const TensorVerdict& tensor);

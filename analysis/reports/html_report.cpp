@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <numeric>
 #include <ostream>
@@ -27,52 +26,30 @@ Json page_number(double value) {
   return std::isfinite(value) ? Json(std::stod(fmt::format("{:.3g}", value))) : number_json(value);
 }
 
-// Texts by number, in the order in which they came.
-class Numbered {
- public:
-  std::size_t operator()(std::string_view name) {
-    const auto [found, is_new] = numbers_.emplace(name, names_.size());
-    if (is_new) {
-      names_.emplace_back(name);
-    }
-    return found->second;
-  }
-  [[nodiscard]] const std::vector<std::string>& all() const { return names_; }
-
- private:
-  std::map<std::string, std::size_t, std::less<>> numbers_;
-  std::vector<std::string> names_;
-};
-
 // A column for each of what the table shows, because a page of 100,000 objects is slow to read.
-Json columns_json(const Report& report, Json& page) {
-  Numbered paths;
-  Numbered kinds;
-  Numbered statuses;
-  Numbered symptoms;
+Json columns_json(const Report& report) {
   Json columns = Json::object();
   for (const char* name :
        {"id", "path", "kind", "status", "symptom", "finding", "share", "error", "norm", "bound"}) {
     columns[name] = Json::array();
   }
   for (const TensorVerdict& tensor : report.tensors) {
-    const Comparison* const compared = tensor.comparison ? &*tensor.comparison : nullptr;
-    columns["id"].push_back(to_string(tensor.id));
-    columns["path"].push_back(paths(tensor.id.path));
-    columns["kind"].push_back(kinds(name_of(tensor.id.kind)));
-    columns["status"].push_back(statuses(name_of(tensor.status())));
-    columns["symptom"].push_back(symptoms(name_of(tensor.symptom())));
-    columns["finding"].push_back(tensor.is_finding() ? 1 : 0);
     const bool has_share = is_judged(tensor.status()) && !tensor.allowed();
+    const auto compared = [&](double value) {
+      return tensor.comparison ? page_number(value) : Json();
+    };
+    const Comparison comparison = tensor.comparison.value_or(Comparison());
+    columns["id"].push_back(to_string(tensor.id));
+    columns["path"].push_back(tensor.id.path);
+    columns["kind"].push_back(name_of(tensor.id.kind));
+    columns["status"].push_back(name_of(tensor.status()));
+    columns["symptom"].push_back(name_of(tensor.symptom()));
+    columns["finding"].push_back(tensor.is_finding() ? 1 : 0);
     columns["share"].push_back(has_share ? page_number(tensor.largest_share()) : Json());
-    columns["error"].push_back(compared != nullptr ? page_number(compared->error) : Json());
-    columns["norm"].push_back(compared != nullptr ? page_number(compared->reference_norm) : Json());
-    columns["bound"].push_back(compared != nullptr ? page_number(tensor.bound()) : Json());
+    columns["error"].push_back(compared(comparison.error));
+    columns["norm"].push_back(compared(comparison.reference_norm));
+    columns["bound"].push_back(compared(tensor.bound()));
   }
-  page["paths"] = paths.all();
-  page["kinds"] = kinds.all();
-  page["statuses"] = statuses.all();
-  page["symptoms"] = symptoms.all();
   return columns;
 }
 
@@ -111,7 +88,7 @@ std::string data_of(const Report& report) {
     }
   }
   page["run"] = report.reference.directory + " " + report.candidate.directory;
-  page["tensors"] = columns_json(report, page);
+  page["tensors"] = columns_json(report);
   page["explained"] = explained_json(report);
   std::string text = dump(page);
   // Text must not end the element that holds it.

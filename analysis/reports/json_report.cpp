@@ -1,4 +1,4 @@
-#include "analysis/reports/coverage_text.h"
+#include "analysis/reports/counts_text.h"
 #include "analysis/reports/facts.h"
 #include "analysis/reports/report_writers.h"
 #include "analysis/reports/tensor_json.h"
@@ -30,34 +30,11 @@ Json side_json(const Side& side) {
 }
 
 Json counts_json(const Report& report) {
-  const Counts counts = report.counts();
-  return {{"tensors", counts.tensors},
-          {"judged", counts.judged},
-          {"within_bound", counts.within_bound},
-          {"out_of_bound", counts.out_of_bound},
-          {"missing_in_candidate", counts.missing_in_candidate},
-          {"missing_in_reference", counts.missing_in_reference},
-          {"allowed_failed", counts.allowed_failed},
-          {"allowed_missing", counts.allowed_missing},
-          {"incomplete", counts.incomplete},
-          {"behind_flip", counts.behind_flip},
-          {"left_out", report.left_out},
-          {"noise_passes", report.noise_passes},
-          {"bounds_from_noise", counts.bounds_from_noise},
-          {"bounds_exact", counts.bounds_exact},
-          {"bounds_class_default", counts.bounds_class_default},
-          {"bounds_asked", counts.bounds_asked},
-          {"operators", counts.operators},
-          {"operators_unbounded", counts.operators_unbounded},
-          {"operators_wrong", counts.operators_wrong},
-          {"inherited", counts.inherited},
-          {"golden", counts.golden},
-          {"too_accurate", counts.too_accurate},
-          {"too_coarse", counts.too_coarse},
-          {"must_be_equal", counts.must_be_equal},
-          {"not_judged", counts.not_judged},
-          {"edges", report.edges.edges},
-          {"edges_checked", report.edges.checked}};
+  Json counts = Json::object();
+  for (const CountRow& row : rows_of_counts(report)) {
+    counts[std::string(row.key)] = row.value;
+  }
+  return counts;
 }
 
 Json coverage_json(const std::optional<NoiseCoverage>& coverage) {
@@ -71,8 +48,7 @@ Json coverage_json(const std::optional<NoiseCoverage>& coverage) {
   return {{"tensors", coverage->tensors},
           {"reached", coverage->reached},
           {"untouched", coverage->untouched_tensors()},
-          {"untouched_by_kind", untouched},
-          {"sentence", coverage_text(*coverage)}};
+          {"untouched_by_kind", untouched}};
 }
 
 // In the order of reading.
@@ -85,27 +61,6 @@ Json facts_json(const std::vector<Fact>& facts) {
             {"depth", kDepths.at(static_cast<std::size_t>(fact.depth))},
             {"number", fact.number ? number_json(*fact.number) : Json()}};
   });
-}
-
-Json first_divergence_json(const Report& report) {
-  if (!report.diverged()) {
-    return nullptr;
-  }
-  const TensorVerdict& tensor = report.tensors[*report.first_divergence];
-  const auto& comparison = tensor.comparison;
-  return {{"id", to_string(tensor.id)},
-          {"tier", name_of(tensor.tier())},
-          {"symptom", name_of(tensor.symptom())},
-          {"error", comparison ? number_json(comparison->error) : Json()},
-          {"bound", comparison ? number_json(tensor.bound()) : Json()},
-          {"bound_source", tensor.bound_source()},
-          {"ranks", tensor.ranks()},
-          {"cause", tensor.cause()},
-          {"signature", report.diagnosis ? Json(name_of(report.diagnosis->signature)) : Json()},
-          {"probable_cause", report.diagnosis ? Json(report.diagnosis->sentence) : Json()},
-          {"where_to_look", report.where_to_look},
-          {"source", report.source.sentence},
-          {"facts", facts_json(facts_of_finding(report, *report.first_divergence))}};
 }
 
 Json rank_json(const RankError& rank) {
@@ -142,28 +97,34 @@ Json named_json(const Named& named) {
           {"microbatches", named.microbatches}};
 }
 
-// The signature of the first divergence stands in `first_divergence` too.
-Json diagnoses_json(const Report& report) {
-  return list_json(report.roots(), [&](const Root& root) -> Json {
-    const TensorVerdict& tensor = report.tensors[root.tensor];
-    const std::optional<Diagnosis>& diagnosis = root.diagnosis;
-    return {{"id", to_string(tensor.id)},
-            {"tier", name_of(tensor.tier())},
-            {"symptom", name_of(tensor.symptom())},
-            {"cause", tensor.cause()},
-            {"signature", diagnosis ? Json(name_of(diagnosis->signature)) : Json()},
-            {"probable_cause", diagnosis ? Json(diagnosis->sentence) : Json()},
-            {"named", diagnosis ? named_json(diagnosis->named) : Json()},
-            {"runner_up", runner_up_json(diagnosis)}};
-  });
+Json root_json(const Report& report, const Root& root) {
+  const TensorVerdict& tensor = report.tensors[root.tensor];
+  const bool compared = tensor.comparison.has_value();
+  const std::optional<Diagnosis>& diagnosis = root.diagnosis;
+  return {{"id", to_string(tensor.id)},
+          {"tier", name_of(tensor.tier())},
+          {"symptom", name_of(tensor.symptom())},
+          {"error", compared ? number_json(tensor.comparison->error) : Json()},
+          {"bound", compared ? number_json(tensor.bound()) : Json()},
+          {"bound_source", tensor.bound_source()},
+          {"ranks", tensor.ranks()},
+          {"cause", tensor.cause()},
+          {"signature", diagnosis ? Json(name_of(diagnosis->signature)) : Json()},
+          {"probable_cause", diagnosis ? Json(diagnosis->sentence) : Json()},
+          {"named", diagnosis ? named_json(diagnosis->named) : Json()},
+          {"runner_up", runner_up_json(diagnosis)},
+          {"source", root.source.sentence},
+          {"facts", facts_json(facts_of_finding(report, root.tensor))}};
 }
 
-Json flips_json(const RoutingTotals& flips) {
-  return {{"tokens", flips.tokens},
-          {"flips", flips.flips},
-          {"illegal", flips.illegal},
-          {"largest_move", number_json(flips.largest_move)},
-          {"bound", number_json(flips.bound)}};
+// The first of all roots, and what to do about it.
+Json first_divergence_json(const Report& report) {
+  if (!report.diverged()) {
+    return nullptr;
+  }
+  Json json = root_json(report, report.root(*report.first_divergence));
+  json["where_to_look"] = report.where_to_look;
+  return json;
 }
 
 Json side_codes_json(const SideCodes& side) {
@@ -196,7 +157,12 @@ Json calibration_json(const Report& report) {
 
 Json routing_json(const Report& report) {
   const auto flips = report.flips();
-  return flips ? flips_json(*flips) : Json();
+  return flips ? Json{{"tokens", flips->tokens},
+                      {"flips", flips->flips},
+                      {"illegal", flips->illegal},
+                      {"largest_move", number_json(flips->largest_move)},
+                      {"bound", number_json(flips->bound)}}
+               : Json();
 }
 
 Json unmatched_json(const UnmatchedName& name) {
@@ -263,7 +229,8 @@ Json header_json(const Report& report) {
           {"facts", facts_json(facts_of_run(report))},
           {"close_look", close_look_json(report)},
           {"zoom", zoom_json(report.zoom)},
-          {"diagnoses", diagnoses_json(report)},
+          {"diagnoses",
+           list_json(report.roots(), [&](const Root& root) { return root_json(report, root); })},
           {"diagnoses_left_out", report.roots_left_out},
           {"counts", counts_json(report)},
           {"noise_coverage", coverage_json(report.noise_coverage)},
@@ -299,18 +266,21 @@ Json tensor_json(const TensorVerdict& tensor) {
                {"allowed", tensor.allowed()},
                {"finding", tensor.is_finding()},
                {"symptom", name_of(tensor.symptom())}};
-  const Comparison* c = tensor.comparison ? &*tensor.comparison : nullptr;
-  json["error"] = c != nullptr ? number_json(c->error) : Json();
-  json["reference_norm"] = c != nullptr ? number_json(c->reference_norm) : Json();
-  json["relative_error"] = c != nullptr ? number_json(c->relative_error) : Json();
-  json["bound"] = c != nullptr ? number_json(tensor.bound()) : Json();
+  const Comparison compared = tensor.comparison.value_or(Comparison());
+  const auto put = [&](const char* name, const Json& value) {
+    json[name] = tensor.comparison ? value : Json();
+  };
+  put("error", number_json(compared.error));
+  put("reference_norm", number_json(compared.reference_norm));
+  put("relative_error", number_json(compared.relative_error));
+  put("bound", number_json(tensor.bound()));
   json["bound_source"] = tensor.bound_source();
-  json["detectable"] = c != nullptr ? number_json(tensor.detectable()) : Json();
-  json["factor"] = c != nullptr ? number_json(c->factor) : Json();
-  json["max_difference"] = c != nullptr ? number_json(c->max_difference) : Json();
-  json["max_index"] = c != nullptr && c->different > 0 ? Json(c->max_index) : Json();
-  json["different"] = c != nullptr ? Json(c->different) : Json();
-  json["elements"] = c != nullptr ? Json(c->elements) : Json();
+  put("detectable", number_json(tensor.detectable()));
+  put("factor", number_json(compared.factor));
+  put("max_difference", number_json(compared.max_difference));
+  put("max_index", compared.different > 0 ? Json(compared.max_index) : Json());
+  put("different", compared.different);
+  put("elements", compared.elements);
   if (tensor.codes) {
     json["codes"] = codes_json(*tensor.codes, tensor.has(Excuse::kHarmlessScale));
   }

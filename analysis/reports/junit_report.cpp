@@ -1,4 +1,3 @@
-#include "analysis/reports/coverage_text.h"
 #include "analysis/reports/facts.h"
 #include "analysis/reports/finding_text.h"
 #include "analysis/reports/report_writers.h"
@@ -22,46 +21,17 @@ struct Suite {
   std::vector<std::size_t> tensors;
 };
 
-struct Tally {
-  std::size_t tests = 0;
-  std::size_t failures = 0;
-  std::size_t errors = 0;
-  std::size_t skipped = 0;
-
-  void operator+=(const Tally& other) {
-    tests += other.tests;
-    failures += other.failures;
-    errors += other.errors;
-    skipped += other.skipped;
-  }
-};
-
 // Its module; what belongs to none is grouped by what it is.
 std::string suite_of(const TensorId& id) {
-  switch (id.kind) {
-    case Kind::kData:
-    case Kind::kScalar:
-      return std::string(name_of(id.kind));
-    case Kind::kCollectiveInput:
-    case Kind::kCollectiveOutput:
-      return "collectives";
-    case Kind::kParam:
-    case Kind::kParamGrad:
-    case Kind::kMainGrad:
-    case Kind::kMaster:
-    case Kind::kParamNext:
-    case Kind::kExpAvg:
-    case Kind::kExpAvgSq:
-    case Kind::kState:
-    case Kind::kCopy:
-    case Kind::kBuffer:
-    case Kind::kStateBefore: {
-      const std::string parameter = parameter_of(id);
-      return parameter.substr(0, parameter.rfind('.'));
-    }
-    default:
-      return id.path;
+  if (is_collective(id.kind)) {
+    return "collectives";
   }
+  if (id.kind == Kind::kData || id.kind == Kind::kScalar) {
+    return std::string(name_of(id.kind));
+  }
+  const std::string path = parameter_of(id);
+  const bool has_module = is_of_parameter(id.kind) || id.kind == Kind::kBuffer;
+  return has_module ? path.substr(0, path.rfind('.')) : path;
 }
 
 // The modules in the reference's order, except that the module of the first divergence comes first:
@@ -94,11 +64,12 @@ void set(pugi::xml_node node, const char* name, const std::string& value) {
   node.append_attribute(name).set_value(valid(value).c_str());
 }
 
-void set(pugi::xml_node node, const Tally& tally) {
-  set(node, "tests", std::to_string(tally.tests));
-  set(node, "failures", std::to_string(tally.failures));
-  set(node, "errors", std::to_string(tally.errors));
-  set(node, "skipped", std::to_string(tally.skipped));
+// Of the tests inside.
+void set_counts(pugi::xml_node node) {
+  set(node, "tests", std::to_string(node.select_nodes(".//testcase").size()));
+  set(node, "failures", std::to_string(node.select_nodes(".//failure").size()));
+  set(node, "errors", std::to_string(node.select_nodes(".//error").size()));
+  set(node, "skipped", std::to_string(node.select_nodes(".//skipped").size()));
   set(node, "time", "0");  // some readers demand one
 }
 
@@ -145,45 +116,40 @@ std::string labelled(const std::string& label, const std::string& name) {
   return label.empty() ? name : label + ": " + name;
 }
 
-Tally write_suite(pugi::xml_node root,
-                  const Report& report,
-                  const Suite& suite,
-                  const std::string& label) {
+void write_suite(pugi::xml_node root,
+                 const Report& report,
+                 const Suite& suite,
+                 const std::string& label) {
   pugi::xml_node node = root.append_child("testsuite");
   set(node, "name", suite.name);
-  Tally tally;
   for (const std::size_t index : suite.tensors) {
     const TensorVerdict& tensor = report.tensors[index];
     pugi::xml_node test = append_test(node, labelled(label, to_string(tensor.id)), suite.name);
-    ++tally.tests;
     if (tensor.is_finding()) {
       write_failure(test, report, index);
-      ++tally.failures;
     } else if (const std::string reason = reason_to_skip(tensor); !reason.empty()) {
       set(test.append_child("skipped"), "message", reason);
-      ++tally.skipped;
     } else if (tensor.origin() == BoundOrigin::kClassDefault) {
       const std::string weak = "weak bound: " + tensor.bound_source();
       test.append_child("system-out").text().set(valid(weak).c_str());
     }
   }
-  set(node, tally);
-  return tally;
+  set_counts(node);
 }
 
 // In properties of the first suite, because those of the whole are not in every reader's dialect.
+// No paths: a report of the same runs in another folder is the same.
 void write_properties(pugi::xml_node suite, const Report& report) {
-  if (!report.noise_coverage && report.not_seen.empty()) {
-    return;
-  }
   pugi::xml_node properties = suite.prepend_child("properties");
-  const auto add = [&](const char* name, const std::string& value) {
+  const auto add = [&](std::string_view name, const std::string& value) {
     pugi::xml_node property = properties.append_child("property");
-    set(property, "name", name);
+    set(property, "name", std::string(name));
     set(property, "value", value);
   };
-  if (report.noise_coverage) {
-    add("noise coverage", coverage_text(*report.noise_coverage));
+  for (const Fact& fact : facts_of_run(report)) {
+    if (fact.depth == Depth::kDetail) {
+      add(fact.label, fact.text);
+    }
   }
   for (const std::string& line : lines_of(report.not_seen)) {
     add("not seen", line);
@@ -191,15 +157,13 @@ void write_properties(pugi::xml_node suite, const Report& report) {
 }
 
 // Green must be a promise about the whole, as exit code 0 is.
-Tally write_reservation(pugi::xml_node root, const Report& report, const std::string& label) {
+void write_reservation(pugi::xml_node root, const Report& report, const std::string& label) {
   const std::string reserved = reservation(report);
   if (reserved.empty()) {
-    return {};
+    return;
   }
-  const Tally tally{.tests = 1, .errors = 1};
   pugi::xml_node node = root.append_child("testsuite");
   set(node, "name", "ttrace");
-  set(node, tally);
   pugi::xml_node error =
       append_test(node, labelled(label, "whole trace is judged"), "ttrace").append_child("error");
   set(error,
@@ -215,7 +179,7 @@ Tally write_reservation(pugi::xml_node root, const Report& report, const std::st
     }
   }
   error.text().set(valid(body).c_str());
-  return tally;
+  set_counts(node);
 }
 
 }  // namespace
@@ -227,12 +191,12 @@ void write_junit(std::ostream& out, const Report& report, const std::string& lab
   set(declaration, "encoding", "UTF-8");
   pugi::xml_node root = document.append_child("testsuites");
   set(root, "name", labelled(label, "ttrace"));
-  Tally all = write_reservation(root, report, label);
+  write_reservation(root, report, label);
   for (const Suite& suite : suites_of(report)) {
-    all += write_suite(root, report, suite, label);
+    write_suite(root, report, suite, label);
   }
   write_properties(root.child("testsuite"), report);
-  set(root, all);
+  set_counts(root);
   document.save(
       out, "  ", pugi::format_indent | pugi::format_skip_control_chars, pugi::encoding_utf8);
 }

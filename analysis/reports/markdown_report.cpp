@@ -1,5 +1,4 @@
 #include "analysis/findings/wording.h"
-#include "analysis/reports/counts_text.h"
 #include "analysis/reports/facts.h"
 #include "analysis/reports/finding_text.h"
 #include "analysis/reports/markdown_text.h"
@@ -9,7 +8,6 @@
 
 #include <algorithm>
 #include <ostream>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,10 +26,9 @@ void write_item(std::ostream& out, std::string_view name, std::string_view text)
   }
 }
 
-// At most as deep as the evidence.
-void write_facts(std::ostream& out, const std::vector<Fact>& facts) {
+void write_facts(std::ostream& out, const std::vector<Fact>& facts, Depth deepest) {
   for (const Fact& fact : facts) {
-    if (fact.depth <= Depth::kEvidence) {
+    if (fact.depth <= deepest) {
       write_item(out, fact.label, fact.text);
     }
   }
@@ -40,7 +37,7 @@ void write_facts(std::ostream& out, const std::vector<Fact>& facts) {
 void write_first(std::ostream& out, const Report& report) {
   const TensorId& id = report.tensors[*report.first_divergence].id;
   out << fmt::format("**First divergence:** {}\n\n", code(id));
-  write_facts(out, facts_of_finding(report, *report.first_divergence));
+  write_facts(out, facts_of_finding(report, *report.first_divergence), Depth::kEvidence);
   out << '\n';
 }
 
@@ -61,26 +58,19 @@ void write_further(std::ostream& out, const Report& report) {
 }
 
 void write_findings(std::ostream& out, const Report& report, std::size_t max_rows) {
-  std::size_t findings = 0;
-  for (const TensorVerdict& tensor : report.tensors) {
-    if (!tensor.is_finding() || ++findings > max_rows) {
-      continue;
-    }
-    if (findings == 1) {
-      out << "| Tensor | Error | Bound | Error / bound | Cause |\n|---|---:|---:|---:|---|\n";
-    }
-    const FindingNumbers numbers = numbers_of(tensor);
-    out << fmt::format("| {} | {} | {} | {} | {} |\n",
-                       code(tensor.id),
-                       numbers.error,
-                       numbers.bound,
-                       numbers.ratio,
-                       markdown_text(short_cause(tensor)));
+  const FindingTable table = findings_of(report, false, max_rows);
+  if (table.rows.empty()) {
+    return;
   }
-  if (findings > max_rows) {
-    out << fmt::format("\n... and {} more\n", findings - max_rows);
+  out << "| Tensor | Error | Bound | Error / bound | Cause |\n|---|---:|---:|---:|---|\n";
+  for (const std::vector<std::string>& row : table.rows) {
+    out << fmt::format(
+        "| `{}` | {} | {} | {} | {} |\n", row[0], row[1], row[2], row[3], markdown_text(row[4]));
   }
-  out << (findings > 0 ? "\n" : "");
+  if (table.left_out > 0) {
+    out << fmt::format("\n... and {} more\n", table.left_out);
+  }
+  out << '\n';
 }
 
 void write_not_seen(std::ostream& out, const Report& report, std::size_t max_rows) {
@@ -99,15 +89,10 @@ void write_not_seen(std::ostream& out, const Report& report, std::size_t max_row
 
 void write_details(std::ostream& out, const Report& report) {
   out << "<details><summary>Runs and counts</summary>\n\n";
-  write_facts(out, facts_of_run(report));
-  std::ostringstream counts;
-  write_counts(counts, report);
-  std::istringstream lines(counts.str());
-  const auto write = [&](const std::string& line) { out << "- " << markdown_text(line) << '\n'; };
-  for (std::string line; std::getline(lines, line);) {
-    write(line);
+  write_facts(out, facts_of_run(report), Depth::kDetail);
+  for (const std::string& line : report.lacking) {
+    write_item(out, "incomplete", line);
   }
-  std::ranges::for_each(report.lacking, write);
   out << "\n</details>\n";
 }
 

@@ -1,6 +1,5 @@
 #include "analysis/findings/text_columns.h"
 #include "analysis/findings/wording.h"
-#include "analysis/reports/counts_text.h"
 #include "analysis/reports/facts.h"
 #include "analysis/reports/finding_text.h"
 #include "analysis/reports/report_writers.h"
@@ -116,43 +115,21 @@ void write_further_roots(std::ostream& out, const Report& report, const TextOpti
   write_list(out, "also made", lines, options);
 }
 
-std::vector<std::string> row_of(const TensorVerdict& tensor) {
-  const FindingNumbers numbers = numbers_of(tensor);
-  return {to_string(tensor.id), numbers.error, numbers.bound, numbers.ratio, short_cause(tensor)};
-}
-
-// A tensor that the user allows to differ. One that is allowed to be missing has no numbers to
-// list.
-bool is_allowed_difference(const TensorVerdict& tensor) {
-  return tensor.allowed() && tensor.status() == Status::kDiverged;
-}
-
-// Lists the findings or, if `allowed`, the tensors that would be findings if they were not allowed.
 // Writes nothing if there are none.
 void write_table(std::ostream& out,
                  const Report& report,
                  bool allowed,
                  const TextOptions& options) {
-  std::vector<std::vector<std::string>> rows{{"id", "error", "bound", "error/bound", "cause"}};
-  std::size_t left_out = 0;
-  for (const TensorVerdict& tensor : report.tensors) {
-    if (allowed ? !is_allowed_difference(tensor) : !tensor.is_finding()) {
-      continue;
-    }
-    if (rows.size() <= options.max_rows) {
-      rows.push_back(row_of(tensor));
-    } else {
-      ++left_out;
-    }
-  }
-  if (rows.size() == 1) {
+  FindingTable table = findings_of(report, allowed, options.max_rows);
+  if (table.rows.empty()) {
     return;
   }
+  table.rows.insert(table.rows.begin(), {"id", "error", "bound", "error/bound", "cause"});
   out << (allowed ? "\nallowed to differ, so the verdict ignores them:\n"
                   : "\ndiverged tensors, in the order in which the reference ran:\n");
-  write_columns(out, rows, options.color ? TableStyle{kBold, kPlain} : TableStyle{});
-  if (left_out > 0) {
-    out << "  ... and " << left_out << " more (--format json lists all)\n";
+  write_columns(out, table.rows, options.color ? TableStyle{kBold, kPlain} : TableStyle{});
+  if (table.left_out > 0) {
+    out << "  ... and " << table.left_out << " more (--format json lists all)\n";
   }
 }
 
@@ -212,6 +189,9 @@ void write_run(std::ostream& out, const Report& report, const TextOptions& optio
   write_list(out, "required", report.unmet, options);
   write_list(out, "not seen", lines_of(report.not_seen), options);
   write_list(out, "notes", report.notes, options);
+  if (options.details) {
+    write_facts(out, facts, Depth::kDetail, options);
+  }
 }
 
 void write_next(std::ostream& out, const Report& report, const TextOptions& options) {
@@ -252,8 +232,6 @@ void write_text(std::ostream& out, const Report& report, const TextOptions& opti
   if (options.details) {
     write_table(out, report, false, options);
     write_table(out, report, true, options);
-    out << '\n';
-    write_counts(out, report);
   }
   if (report.zoom) {
     write_zoom(out, *report.zoom);

@@ -60,7 +60,7 @@ TEST_F(MarkdownReport, OfACleanRunSaysWhatWasCompared) {
   add("s0/m0/output/a/0");
   const std::string text = markdown();
   EXPECT_THAT(text, StartsWith("## TTrace: CLEAN: 1 of 1 tensor judged\n\n<details>"));
-  EXPECT_THAT(text, HasSubstr("\n- 1 tensor: 1 within bound"));
+  EXPECT_THAT(text, HasSubstr("\n- **counts:** tensors 1, judged 1, within bound 1"));
 }
 
 TEST_F(MarkdownReport, SaysWhatTheVerdictDoesNotCover) {

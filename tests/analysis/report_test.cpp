@@ -87,7 +87,7 @@ TEST_F(ReportTest, TextOfACleanRun) {
   EXPECT_WORDING(text(run()));
 }
 
-TEST_F(ReportTest, OneOfTheLastLinesSaysHowFarNoiseReached) {
+TEST_F(ReportTest, DetailsSayHowFarNoiseReached) {
   build_small_model(1.0009765625);
   for (NoiseRow& row : noise_) {
     row.covered = true;
@@ -99,8 +99,9 @@ TEST_F(ReportTest, OneOfTheLastLinesSaysHowFarNoiseReached) {
   EXPECT_THAT(
       text(report, {.details = true}),
       HasSubstr(
-          "\nnoise reached 2 of 4 tensors; 1 that no pass moved must be equal; 1 (1 output) "
-          "has a class default, because code that torch does not dispatch made it\n5 tensors"));
+          "\n  noise      noise reached 2 of 4 tensors; 1 that no pass moved must be equal; 1 (1 "
+          "output) has a class default, because code that torch does not dispatch made it\n  "
+          "counts     tensors 5, judged 5, "));
   std::ostringstream out;
   write_json(out, report);
   const auto coverage = nlohmann::json::parse(out.str()).at("noise_coverage");

@@ -29,7 +29,7 @@ function showHeat() {
   const step = Math.max(1, Math.ceil(count / width));
   const cells = new Map();
   for (let i = 0; i < count; ++i) {
-    const key = columns.kind[i] * 100000 + Math.floor(i / step);
+    const key = `${columns.kind[i]} ${Math.floor(i / step)}`;
     const share = paintOf(i);
     const worst = cells.get(key);
     if (worst === undefined || (share !== null && !(paintOf(worst) >= share))) cells.set(key, i);
@@ -37,7 +37,7 @@ function showHeat() {
   const data = [];
   const colours = [];
   for (const index of cells.values()) {
-    data.push({x: Math.floor(index / step) * step, y: columns.kind[index], index});
+    data.push({x: Math.floor(index / step) * step, y: kinds.indexOf(columns.kind[index]), index});
     colours.push(colour(paintOf(index)));
   }
   byId('heat-text').textContent = `Every mark is the worst of ${step === 1 ? '1 tensor' : `up to ${step} tensors`} ` +
@@ -53,9 +53,9 @@ function showHeat() {
       },
       scales: {
         x: {type: 'linear', min: 0, max: Math.max(1, count - 1), title: {display: true, text: 'order of execution in the reference'}},
-        y: {type: 'linear', min: -0.5, max: page.kinds.length - 0.5, reverse: true,
-          afterBuildTicks: (axis) => { axis.ticks = page.kinds.map((_, value) => ({value})); },
-          ticks: {autoSkip: false, callback: (value) => page.kinds[value].replaceAll('_', ' ')}},
+        y: {type: 'linear', min: -0.5, max: kinds.length - 0.5, reverse: true,
+          afterBuildTicks: (axis) => { axis.ticks = kinds.map((_, value) => ({value})); },
+          ticks: {autoSkip: false, callback: (value) => spaced(kinds[value])}},
       },
     },
   });
@@ -65,7 +65,7 @@ function showHeat() {
 function depthPoints(kind) {
   const wanted = [];
   for (let i = 0; i < count; ++i) {
-    if (page.kinds[columns.kind[i]] === kind && columns.norm[i] > 0 && columns.error[i] !== null) wanted.push(i);
+    if (columns.kind[i] === kind && columns.norm[i] > 0 && columns.error[i] !== null) wanted.push(i);
   }
   const step = Math.max(1, Math.ceil(wanted.length / 800));
   const points = [];

@@ -4,6 +4,7 @@ const page = JSON.parse(document.getElementById('report').textContent);
 const report = page.report;
 const columns = page.tensors;
 const count = columns.id.length;
+const kinds = [...new Set(columns.kind)];
 const byId = (id) => document.getElementById(id);
 
 // --- numbers and colours -----------------------------------------------------------------------
@@ -34,6 +35,7 @@ function colour(share) {
 const legend = [[0.05, 'below 0.1 of the bound'], [0.3, '0.1 to 0.5'], [0.8, '0.5 to 1'],
   [INHERITED, 'right, but with a wrong input'], [2, 'beyond the bound'], [10, 'more than 4 times'], [1000, 'more than 100 times'], [null, 'not judged']];
 
+const spaced = (name) => name.replaceAll('_', ' ');
 const isFinding = (index) => columns.finding[index] === 1;
 // How near a tensor is to its bound. Findings without numbers, such as missing ones, are beyond it.
 const shareOf = (index) => (isFinding(index) && !(columns.share[index] > 1) ? Infinity : columns.share[index]);
@@ -61,7 +63,6 @@ function facts(list, pairs) {
 }
 
 const pair = (fact) => [fact.label, fact.text];
-
 
 // --- top of the page ---------------------------------------------------------------------------
 
@@ -102,13 +103,8 @@ function showFurther() {
 }
 
 function showRuns() {
-  const counts = report.counts;
   facts(byId('runs-facts'), [
     ...report.facts.map(pair),
-    ['tensors', `${counts.tensors}: ${counts.within_bound} within bound, ${counts.out_of_bound} out of bound, ` +
-      `${counts.missing_in_candidate} missing in the candidate, ${counts.missing_in_reference} missing in the reference`],
-    ['operators', counts.operators ? `${counts.operators} checked on their own, ${counts.operators_wrong} wrong, ${counts.inherited} inherited` : ''],
-    ['noise', report.noise_coverage ? report.noise_coverage.sentence : ''],
     ['incomplete', report.lacking.join('; ')],
     ...report.unmet.map((sentence) => ['required', sentence]),
     ...report.not_seen.map((part) => ['not seen', `${part.kind} (${part.side}): ${part.sentence}`]),
@@ -127,7 +123,7 @@ function treeOfModules() {
       if (share !== null && (reached.share === null || share > reached.share)) reached.share = share;
     };
     visit(root);
-    for (const part of page.paths[columns.path[i]].split('.')) {
+    for (const part of columns.path[i].split('.')) {
       if (!node.children.has(part)) {
         const path = node.path ? node.path + '.' + part : part;
         node.children.set(part, {name: part, path, children: new Map(), share: null, findings: 0});
@@ -139,39 +135,32 @@ function treeOfModules() {
   return root;
 }
 
-function treeItem(node, level) {
+// A module is a button that filters the table; one with modules inside opens, too.
+function treeItem(node) {
   const inner = node.children.size > 0;
-  const item = element('li', null, {role: 'treeitem', tabindex: '-1', 'aria-level': level});
-  if (inner) item.setAttribute('aria-expanded', 'false');
   const worst = node.share === null ? 'not judged' : node.share === INHERITED ? 'wrong inputs alone' : `at most ${short(node.share)} of the bound`;
-  item.setAttribute('aria-label', `${node.name}: ${worst}${node.findings ? `, ${node.findings} wrong` : ''}`);
-  const line = element('div', null, {class: 'node'});
-  line.append(element('span', inner ? '▸' : '', {class: 'twist'}), swatchOf(node.share), element('span', node.name));
+  const button = element('button', node.name, {type: 'button', class: 'node',
+    'aria-label': `${node.name}: ${worst}${node.findings ? `, ${node.findings} wrong` : ''}`});
+  button.addEventListener('click', () => filterBy({module: node.path}));
+  const line = element(inner ? 'summary' : 'div');
+  line.append(swatchOf(node.share), button);
   if (node.findings) line.append(element('span', `${node.findings} wrong`, {class: 'tag'}));
-  item.append(line);
-  item.node = node;
+  const item = element('li');
+  item.append(inner ? element('details') : line);
+  if (!inner) return item;
+  const details = item.firstChild;
+  details.append(line);
+  details.dataset.path = node.path;
+  // What lies inside is made when it is opened, because a model has thousands of modules.
+  details.fill = () => details.children.length > 1 || details.append(listOf(node));
+  details.addEventListener('toggle', details.fill);
   return item;
 }
 
-function expand(item, open) {
-  if (item.node.children.size === 0) return;
-  item.setAttribute('aria-expanded', String(open));
-  item.querySelector('.twist').textContent = open ? '▾' : '▸';
-  let group = item.querySelector(':scope > ul');
-  if (open && !group) {
-    group = element('ul', null, {role: 'group'});
-    const level = Number(item.getAttribute('aria-level')) + 1;
-    for (const child of item.node.children.values()) group.append(treeItem(child, level));
-    item.append(group);
-  }
-  if (group) group.hidden = !open;
-}
-
-function focusItem(tree, item) {
-  if (!item) return;
-  for (const old of tree.querySelectorAll('[tabindex="0"]')) old.tabIndex = -1;
-  item.tabIndex = 0;
-  item.focus();
+function listOf(node) {
+  const list = element('ul');
+  list.append(...[...node.children.values()].map(treeItem));
+  return list;
 }
 
 function showTree() {
@@ -180,46 +169,16 @@ function showTree() {
     entry.append(swatchOf(share), ' ' + text);
     byId('legend').append(entry);
   }
-  const tree = byId('tree');
-  const root = treeOfModules();
-  for (const child of root.children.values()) tree.append(treeItem(child, 1));
-  if (tree.firstChild) tree.firstChild.tabIndex = 0;
+  byId('tree').append(...listOf(treeOfModules()).children);
   // Opened as far as the first divergence.
-  const first = report.first_divergence ? page.paths[columns.path[columns.id.indexOf(report.first_divergence.id)]] : '';
-  let level = tree;
-  for (const part of first ? first.split('.') : []) {
-    const item = [...level.children].find((candidate) => candidate.node.name === part);
-    if (!item) break;
-    expand(item, true);
-    level = item.querySelector(':scope > ul');
-    if (!level) break;
+  const first = report.first_divergence ? columns.path[columns.id.indexOf(report.first_divergence.id)] : '';
+  const parts = first.split('.');
+  for (let i = 1; i <= parts.length; ++i) {
+    const details = byId('tree').querySelector(`details[data-path="${CSS.escape(parts.slice(0, i).join('.'))}"]`);
+    if (!details) break;
+    details.fill();
+    details.open = true;
   }
-  tree.addEventListener('click', (event) => {
-    const item = event.target.closest('[role="treeitem"]');
-    if (!item) return;
-    expand(item, item.getAttribute('aria-expanded') === 'false');
-    focusItem(tree, item);
-    filterBy({module: item.node.path});
-  });
-  tree.addEventListener('keydown', (event) => {
-    const item = event.target.closest('[role="treeitem"]');
-    const visible = [...tree.querySelectorAll('[role="treeitem"]')].filter((one) => one.offsetParent !== null);
-    const at = visible.indexOf(item);
-    const isOpen = item.getAttribute('aria-expanded') === 'true';
-    const actions = {
-      ArrowDown: () => focusItem(tree, visible[at + 1]),
-      ArrowUp: () => focusItem(tree, visible[at - 1]),
-      Home: () => focusItem(tree, visible[0]),
-      End: () => focusItem(tree, visible[visible.length - 1]),
-      ArrowRight: () => (isOpen ? focusItem(tree, visible[at + 1]) : expand(item, true)),
-      ArrowLeft: () => (isOpen ? expand(item, false) : focusItem(tree, item.parentElement.closest('[role="treeitem"]'))),
-      Enter: () => filterBy({module: item.node.path}),
-    };
-    if (actions[event.key]) {
-      actions[event.key]();
-      event.preventDefault();
-    }
-  });
 }
 
 // --- ranks and parts of the first divergence ---------------------------------------------------
@@ -285,17 +244,17 @@ function showParts() {
 
 // --- the table ---------------------------------------------------------------------------------
 
-const rowHeight = 28;
-const shown = {indices: [], sort: 'order', descending: false, module: ''};
+const kMore = 500;  // rows that are drawn at first, and with every wish for more
+const shown = {indices: [], rows: kMore, sort: 'order', descending: false, module: ''};
 const tableColumns = [
   {name: 'order', title: 'Order', value: (i) => i, text: (i) => String(i), number: true},
   {name: 'id', title: 'Tensor', value: (i) => columns.id[i], text: (i) => columns.id[i]},
-  {name: 'status', title: 'Status', value: (i) => page.statuses[columns.status[i]], text: (i) => page.statuses[columns.status[i]].replaceAll('_', ' ')},
+  {name: 'status', title: 'Status', value: (i) => columns.status[i], text: (i) => spaced(columns.status[i])},
   {name: 'share', title: 'Of its bound', value: (i) => shareOf(i) ?? -1, text: (i) => short(shareOf(i)), number: true},
   {name: 'error', title: 'Error', value: (i) => columns.error[i] ?? -1, text: (i) => short(columns.error[i]), number: true},
   {name: 'bound', title: 'Bound', value: (i) => columns.bound[i] ?? -1, text: (i) => short(columns.bound[i]), number: true},
   {name: 'norm', title: 'Norm', value: (i) => columns.norm[i] ?? -1, text: (i) => short(columns.norm[i]), number: true},
-  {name: 'symptom', title: 'Symptom', value: (i) => page.symptoms[columns.symptom[i]], text: (i) => (page.symptoms[columns.symptom[i]] === 'none' ? '' : page.symptoms[columns.symptom[i]].replaceAll('_', ' '))},
+  {name: 'symptom', title: 'Symptom', value: (i) => columns.symptom[i], text: (i) => (columns.symptom[i] === 'none' ? '' : spaced(columns.symptom[i]))},
 ];
 
 function filterBy({module}) {
@@ -313,11 +272,10 @@ function updateTable() {
   const kind = byId('filter-kind').value;
   const status = byId('filter-status').value;
   const findings = byId('filter-findings').checked;
-  const inside = page.paths.map((path) => isWithin(path, shown.module));
   const indices = [];
   for (let i = 0; i < count; ++i) {
-    if ((!findings || isFinding(i)) && (kind === '' || columns.kind[i] === Number(kind)) &&
-        (status === '' || columns.status[i] === Number(status)) && inside[columns.path[i]] &&
+    if ((!findings || isFinding(i)) && (kind === '' || columns.kind[i] === kind) &&
+        (status === '' || columns.status[i] === status) && isWithin(columns.path[i], shown.module) &&
         (text === '' || columns.id[i].toLowerCase().includes(text))) {
       indices.push(i);
     }
@@ -334,48 +292,30 @@ function updateTable() {
     head.setAttribute('aria-sort', own ? (shown.descending ? 'descending' : 'ascending') : 'none');
     head.querySelector('button').textContent = head.dataset.title + (own ? (shown.descending ? ' ▼' : ' ▲') : '');
   }
-  byId('table').setAttribute('aria-rowcount', String(shown.indices.length + 1));
-  byId('viewport').scrollTop = 0;
+  shown.rows = kMore;
   drawRows();
 }
 
-// Only the rows that can be seen, between two rows as high as all others.
-function drawRows() {
-  const viewport = byId('viewport');
-  const first = Math.max(0, Math.floor(viewport.scrollTop / rowHeight) - 10);
-  const last = Math.min(shown.indices.length, first + Math.ceil(viewport.clientHeight / rowHeight) + 20);
-  const space = (rows) => {
-    const row = element('tr', null, {class: 'space', 'aria-hidden': 'true'});
-    row.style.height = `${rows * rowHeight}px`;
-    row.append(element('td', '', {colspan: String(tableColumns.length)}));
-    return row;
-  };
-  const rows = [space(first)];
-  for (let place = first; place < last; ++place) {
-    const index = shown.indices[place];
-    const row = element('tr', null, {tabindex: '-1', 'aria-rowindex': String(place + 2)});
-    row.place = place;
-    for (const column of tableColumns) {
-      const cell = element('td', column.text(index), column.number ? {class: 'number'} : {});
-      if (column.name === 'share') cell.prepend(swatchOf(paintOf(index)), ' ');
-      row.append(cell);
+function rowOf(index) {
+  const row = element('tr');
+  for (const column of tableColumns) {
+    const cell = element('td', column.name === 'id' ? null : column.text(index), column.number ? {class: 'number'} : {});
+    if (column.name === 'id') {
+      const button = element('button', column.text(index), {type: 'button', class: 'link'});
+      button.addEventListener('click', () => explain(index));
+      cell.append(button);
     }
-    rows.push(row);
+    if (column.name === 'share') cell.prepend(swatchOf(paintOf(index)), ' ');
+    row.append(cell);
   }
-  rows.push(space(shown.indices.length - last));
-  byId('table').tBodies[0].replaceChildren(...rows);
+  return row;
 }
 
-function focusRow(place) {
-  if (place < 0 || place >= shown.indices.length) return;
-  const viewport = byId('viewport');
-  const top = place * rowHeight;
-  if (top < viewport.scrollTop || top + 3 * rowHeight > viewport.scrollTop + viewport.clientHeight) {
-    viewport.scrollTop = Math.max(0, top - viewport.clientHeight / 2);
-  }
-  drawRows();
-  const row = [...byId('table').tBodies[0].rows].find((one) => one.place === place);
-  if (row) row.focus({preventScroll: true});
+function drawRows() {
+  byId('table').tBodies[0].replaceChildren(...shown.indices.slice(0, shown.rows).map(rowOf));
+  const rest = shown.indices.length - shown.rows;
+  byId('more').hidden = rest <= 0;
+  byId('more').textContent = `Show ${Math.min(rest, kMore)} of ${rest} more`;
 }
 
 function showTable() {
@@ -395,12 +335,9 @@ function showTable() {
     head.append(cell);
   }
   byId('table').tHead.append(head);
-  const choices = (select, names, used) => {
-    select.append(element('option', 'all', {value: ''}));
-    names.forEach((name, place) => used.has(place) && select.append(element('option', name.replaceAll('_', ' '), {value: String(place)})));
-  };
-  choices(byId('filter-kind'), page.kinds, new Set(columns.kind));
-  choices(byId('filter-status'), page.statuses, new Set(columns.status));
+  const choose = (select, names) => select.append(element('option', 'all', {value: ''}), ...names.map((name) => element('option', spaced(name), {value: name})));
+  choose(byId('filter-kind'), kinds);
+  choose(byId('filter-status'), [...new Set(columns.status)]);
   const form = byId('filters');
   form.addEventListener('input', updateTable);
   // Not of the text, whose change ends with the press of a row, which must not be drawn anew then.
@@ -410,24 +347,9 @@ function showTable() {
     shown.module = '';
     setTimeout(updateTable);
   });
-  const viewport = byId('viewport');
-  viewport.addEventListener('scroll', drawRows);
-  viewport.addEventListener('click', (event) => {
-    const row = event.target.closest('tbody tr');
-    if (row && row.place !== undefined) explain(shown.indices[row.place]);
-  });
-  viewport.addEventListener('keydown', (event) => {
-    const row = event.target.closest('tbody tr');
-    const place = row && row.place !== undefined ? row.place : -1;
-    const page_rows = Math.floor(viewport.clientHeight / rowHeight) - 2;
-    const moves = {ArrowDown: place + 1, ArrowUp: place - 1, PageDown: Math.min(place + page_rows, shown.indices.length - 1),
-      PageUp: Math.max(place - page_rows, 0), Home: 0, End: shown.indices.length - 1};
-    if (event.key in moves && event.target.tagName !== 'BUTTON') {
-      focusRow(moves[event.key]);
-      event.preventDefault();
-    } else if (event.key === 'Enter' && place >= 0) {
-      explain(shown.indices[place]);
-    }
+  byId('more').addEventListener('click', () => {
+    shown.rows += kMore;
+    drawRows();
   });
   updateTable();
 }
@@ -439,7 +361,7 @@ function explain(index) {
   byId('explain-id').textContent = columns.id[index];
   const command = `ttrace explain ${page.run} ${columns.id[index]}`;
   byId('explain-text').textContent = page.explained[index] ??
-    [`status: ${page.statuses[columns.status[index]].replaceAll('_', ' ')}`,
+    [`status: ${spaced(columns.status[index])}`,
       `error: ${short(columns.error[index])}, of the reference's norm ${short(columns.norm[index])}`,
       `bound: ${short(columns.bound[index])}`,
       `nearest check: ${short(shareOf(index))} of its bound`,
