@@ -6,13 +6,23 @@
 
 namespace ttrace {
 
+namespace {
+
+// A learning rate or a counter, of which no noise is to be expected.
+bool is_setting(const Match& match) {
+  const Record& record = *match.reference.front().record;
+  return match.id.kind == Kind::kState && element_count(record.placement.logical_shape()) == 1;
+}
+
+}  // namespace
+
 std::optional<NoiseCoverage> coverage_of(const NoiseModel& noise, std::span<const Match> matches) {
   NoiseCoverage coverage;
   std::map<Kind, std::size_t> untouched;
   for (const Match& match : matches) {
     const TensorNoise* const moved = noise.find(match.id);
     if (moved == nullptr || match.reference.empty() ||
-        is_exact(match.id, match.reference.front().record->type)) {
+        is_exact(match.id, match.reference.front().record->type) || is_setting(match)) {
       continue;
     }
     if (!moved->covered) {

@@ -29,7 +29,7 @@ std::vector<CountRow> rows_of_counts(const Report& report) {
           {"operators_unbounded", "of these without a bound", counts.operators_unbounded},
           {"operators_wrong", "wrong", counts.operators_wrong},
           {"inherited", "inherited", counts.inherited},
-          {"golden", "compared with FP64", counts.golden, true},
+          {"golden", "compared with FP64", counts.golden, true, report.has_golden},
           {"too_accurate", "too accurate", counts.too_accurate},
           {"too_coarse", "too coarse", counts.too_coarse},
           {"noise_passes", "noise passes", static_cast<std::size_t>(report.noise_passes), true},
@@ -48,7 +48,7 @@ std::string counts_text(const Report& report) {
     if (row.is_of_others && !text.empty()) {
       separator = "; ";
     }
-    if (row.value > 0) {
+    if (row.value > 0 || row.is_told) {
       text += fmt::format("{}{} {}", std::exchange(separator, ", "), row.words, row.value);
     }
   }

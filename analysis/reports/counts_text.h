@@ -17,11 +17,13 @@ struct CountRow {
   std::string_view words;  // for people, before the number
   std::size_t value = 0;
   bool is_of_others = false;  // counts something else than the rows before it
+  bool is_told = false;       // to people, even if it is 0
 };
 
 [[nodiscard]] std::vector<CountRow> rows_of_counts(const Report& report);
 
-// "tensors 5, judged 5, within bound 3, out of bound 2; noise passes 5, ...": those that are not 0.
+// "tensors 5, judged 5, within bound 3, out of bound 2; noise passes 5, ...": those that are told
+// or not 0.
 [[nodiscard]] std::string counts_text(const Report& report);
 
 // "shipped defaults, not calibrated for this program"

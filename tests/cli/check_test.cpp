@@ -213,7 +213,7 @@ TEST_F(Check, OperatorsOfAnF16ProgramAreCheckedOnTheirOwn) {
       ttrace(check(trainer("--precision f16"), trainer("--precision f16 --ranks 2 --differ")));
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, Not(HasSubstr("operators are not checked one by one")));
-  EXPECT_THAT(file("run/report.txt"), HasSubstr("operators: 3 checked on their own, 1 wrong"));
+  EXPECT_THAT(file("run/report.txt"), HasSubstr("operators checked on their own 3, wrong 1"));
   EXPECT_THAT(file("run/logs/forced-wide.log"), HasSubstr("TTRACE_PRECISION=f32\n"));
   EXPECT_THAT(file("run/logs/forced-native.log"), HasSubstr("TTRACE_PRECISION=f16\n"));
 }
@@ -248,7 +248,7 @@ TEST_F(Check, GoldenPassIsTheReferenceInFp64FromTheReferencesParameters) {
       ttrace(check(trainer(), trainer("--ranks 2"), {"--golden", "--start", "own"}));
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(file("run/report.txt"),
-              HasSubstr("golden: 0 compared with FP64"));  // it equals the reference
+              HasSubstr("; compared with FP64 0;"));  // it equals the reference
   EXPECT_THAT(file("run/logs/golden.log"),
               AllOf(HasSubstr("TTRACE_PASS=golden\n"),
                     HasSubstr("TTRACE_PRECISION=f64\n"),
@@ -264,8 +264,9 @@ TEST_F(Check, GoldenPassThatFailsLeavesTheRestOfTheVerdict) {
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("nothing is compared with a golden pass: "),
                     HasSubstr("leave --golden out")));
-  EXPECT_THAT(file("run/report.txt"),
-              AllOf(HasSubstr("operators: 3 checked"), Not(HasSubstr("golden: "))));
+  EXPECT_THAT(
+      file("run/report.txt"),
+      AllOf(HasSubstr("operators checked on their own 3"), Not(HasSubstr("compared with FP64 0"))));
 }
 
 TEST_F(Check, GoldenPassOfAStoredReferenceNeedsItsCommand) {
@@ -303,8 +304,7 @@ TEST_F(Check, DyadicInputsDemandEqualityInF32) {
       result.out,
       AllOf(HasSubstr("DIVERGED  decoder.layers.0.mlp.linear_fc2: output, step 0, micro-batch 0"),
             HasSubstr("add up small integers, which is exact in any order")));
-  EXPECT_THAT(file("run/report.txt"),
-              HasSubstr("dyadic inputs: 3 must be equal, 0 are not judged"));
+  EXPECT_THAT(file("run/report.txt"), HasSubstr("equal for dyadic inputs 3;"));
   for (const std::string pass : {"reference", "candidate", "golden"}) {
     EXPECT_THAT(file("run/logs/" + pass + ".log"), HasSubstr("TTRACE_INPUTS=dyadic\n"));
   }
