@@ -13,7 +13,8 @@
 namespace ttrace {
 
 // Over the tensors of the reference that could be moved: no integers, data, parameters of the start
-// or settings of the optimizer. Nothing without noise passes, or where a table of an earlier version does not tell.
+// or settings of the optimizer. Nothing without noise passes, or where a table of an earlier
+// version does not tell.
 [[nodiscard]] std::optional<NoiseCoverage> coverage_of(const NoiseModel& noise,
                                                        std::span<const Match> matches);
 
