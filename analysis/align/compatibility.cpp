@@ -23,13 +23,16 @@ std::string value_of(const Section& section, const std::string& key) {
   return found == section.end() ? "absent" : "`" + found->second + "`";
 }
 
-// Two different programs can differ only in keys that both state, and their classes have different
-// names anyway.
-std::set<std::string> shared(std::set<std::string> keys,
-                             const Section& reference,
-                             const Section& candidate) {
+// Of the model; that of a second implementation has another name.
+const std::string kClass = "class";
+
+// The keys that must be equal and are not. Two different programs, one of which was renamed, can
+// differ only in keys that both state.
+std::set<std::string> clashing(const Section& reference, const Section& candidate, bool renamed) {
+  std::set<std::string> keys = differing_keys(reference, candidate);
   std::erase_if(keys, [&](const std::string& key) {
-    return key == "class" || !reference.contains(key) || !candidate.contains(key);
+    const bool have_both = reference.contains(key) && candidate.contains(key);
+    return (renamed && !have_both) || (key == kClass && (renamed || have_both));
   });
   return keys;
 }
@@ -38,10 +41,7 @@ void require_equal(const std::string& name,
                    const Section& reference,
                    const Section& candidate,
                    bool renamed) {
-  std::set<std::string> keys = differing_keys(reference, candidate);
-  if (renamed) {
-    keys = shared(std::move(keys), reference, candidate);
-  }
+  const std::set<std::string> keys = clashing(reference, candidate, renamed);
   if (!keys.empty()) {
     const std::string& key = *keys.begin();
     const bool have_both = reference.contains(key) && candidate.contains(key);
@@ -65,6 +65,9 @@ void add_unshared(const std::string& name,
                   std::vector<std::string>& remarks) {
   std::string text;
   for (const std::string& key : differing_keys(reference, candidate)) {
+    if (key == kClass) {
+      continue;
+    }
     text += fmt::format("{}{} {} and {}",
                         text.empty() ? "" : ", ",
                         key,
@@ -77,6 +80,17 @@ void add_unshared(const std::string& name,
                     "them (reference and candidate): {}",
                     name,
                     text));
+  }
+}
+
+void add_classes(const Section& reference,
+                 const Section& candidate,
+                 std::vector<std::string>& remarks) {
+  if (differing_keys(reference, candidate).contains(kClass)) {
+    remarks.push_back(
+        fmt::format("the model's class is {} in the reference and {} in the candidate",
+                    value_of(reference, kClass),
+                    value_of(candidate, kClass)));
   }
 }
 
@@ -143,6 +157,9 @@ std::vector<std::string> check_comparable(const Trace& reference,
   if (renamed) {
     add_unshared("model", r.model, c.model, remarks);
     add_unshared("data", r.data, c.data, remarks);
+  }
+  if (!imported) {
+    add_classes(r.model, c.model, remarks);
   }
   add_origins(r, imported, remarks);
   if (r.precision != c.precision) {

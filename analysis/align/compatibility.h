@@ -12,9 +12,9 @@ namespace ttrace {
 // Throws UsageError naming the first difference of `model` or `data`, or the sets of steps where
 // those selected differ: a step that only one side ran has nothing to be compared with, and leaving
 // it out silently would hide what the user asked for. Where one side was renamed, keys that only
-// one program has are remarks, and so are the names of their classes. Throws as well that F32
-// products were rounded on one side alone. Returns remarks on precision, passes, versions and the
-// machines.
+// one program has are remarks. Other names of the model's classes always are. Throws as well that
+// F32 products were rounded on one side alone. Returns remarks on precision, passes, versions and
+// the machines.
 [[nodiscard]] std::vector<std::string> check_comparable(const Trace& reference,
                                                         const Trace& candidate,
                                                         const Selection& selection = {});

@@ -62,6 +62,16 @@ TEST_F(Compatibility, RefusesDifferentModelsNamingKeyAndBothValues) {
                     HasSubstr("`256` in the candidate")));
 }
 
+// A second implementation of a model could not be compared without a line of code (--auto): the
+// name of its class is another one.
+TEST_F(Compatibility, ComparesModelsOfTwoClassesAndSaysSo) {
+  reference_.manifest.model["class"] = "LlamaForCausalLM";
+  candidate_.manifest.model["class"] = "OwnLlama";
+  EXPECT_THAT(compare().remarks,
+              Contains("the model's class is `LlamaForCausalLM` in the reference and `OwnLlama` in "
+                       "the candidate"));
+}
+
 TEST_F(Compatibility, NamesAKeyThatOneSideLacks) {
   candidate_.manifest.data["shuffle"] = "yes";
   EXPECT_THAT(refusal(),

@@ -40,6 +40,7 @@ class Program:
     needs: tuple[str, ...] = ()  # packages; where one cannot be imported, the program is skipped
     imports: tuple[str, ...] = ()  # modules that are imported once, for all runs
     steps: str = "0:2"
+    trains: bool = True  # else it has no optimizer, and every call of its model is a step
 
     def layout(self, name: str) -> Layout:
         return next(layout for layout in self.layouts if layout.name == name)

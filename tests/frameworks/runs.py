@@ -69,7 +69,7 @@ def run_clean(
     candidate = _with(layout, torchrun(layout.ranks, script, program.imports))
     start = time.monotonic()
     reference = _reference(program, layout, precision, options, auto)
-    outcome = check(reference, candidate, *layout.check, *_switch(auto), steps=program.steps)
+    outcome = check(reference, candidate, *layout.check, *_switch(program, auto), steps=program.steps)
     return Clean(outcome, time.monotonic() - start)
 
 
@@ -80,12 +80,12 @@ def run_bug(check: Checker, family: Family, bug: Bug, auto: bool = False) -> Jud
     planted = _started(f"{HERE / 'with_bug.py'} {family.name} {bug.name} {script} {layout.options}", auto)
     reference = _reference(program, layout, bug.precision, bug.options, auto)
     candidate = _with(layout, torchrun(layout.ranks, planted, program.imports))
-    outcome = check(reference, candidate, *layout.check, *_switch(auto), steps=program.steps)
+    outcome = check(reference, candidate, *layout.check, *_switch(program, auto), steps=program.steps)
     return judge(bug, outcome)
 
 
-def _switch(auto: bool) -> tuple[str, ...]:
-    return ("--auto",) if auto else ()
+def _switch(program: Program, auto: bool) -> tuple[str, ...]:
+    return () if not auto else ("--auto",) if program.trains else ("--auto", "--inference")
 
 
 def judge(bug: Bug, outcome: Outcome) -> Judged:

@@ -77,6 +77,21 @@ def test_lines_of_its_own_rule(check):
     assert not any("--auto" in part["sentence"] for part in outcome.report["not_seen"])
 
 
+@pytest.mark.parametrize(("bug", "first"), [("", ""), (" --scaled", "s1/param/0.weight/0")])
+def test_calls_of_the_model_are_the_steps_of_a_program_that_trains_nothing(check, bug, first):
+    """Symptom: a program without an optimizer ended before its first step, so that nothing could be compared."""
+    program = f"{PROGRAM} --inference"
+    outcome = check(python(program), python(f"{program}{bug} --again"), "--auto", "--inference", steps="0:2")
+    assert outcome.first == first, outcome.summary()
+    if not bug:
+        assert (outcome.code, outcome.broken_off) == (0, []), outcome.summary()
+        assert {"s0/m0/output/3/0", "s1/m0/input/0/0"} <= set(outcome.ids())
+
+
+def test_a_program_that_trains_nothing_is_told_of_the_option(tmp_path):
+    assert "where the programs train nothing, add --inference" in ttrace_check(tmp_path, "true")
+
+
 def test_what_the_start_file_hides_still_runs(tmp_path):
     """Python runs one sitecustomize only, and that of the user's machine did not run."""
     (tmp_path / "sitecustomize.py").write_text("print('of this machine')")

@@ -59,6 +59,9 @@ void add_switches(po::options_description& named) {
       "auto",
       "the programs have no line of TTrace: in Python, the model and the optimizer are found when "
       "the first training step begins; see docs/python.md")(
+      "inference",
+      "with --auto: the programs train nothing, so every call of the model is a step; the model is "
+      "the first module with parameters that a program calls")(
       "no-forced", "skip the two passes that check each operator on the candidate's own inputs")(
       "golden",
       "run the reference once more in f64 and compare both programs with it; this shows whether "
@@ -229,6 +232,12 @@ CheckOptions read_options(const po::variables_map& values) {
   options.golden = values.count("golden") != 0;
   options.dyadic = values.count("dyadic") != 0;
   options.automatic = values.count("auto") != 0;
+  options.inference = values.count("inference") != 0;
+  TTRACE_CHECK(
+      options.automatic || !options.inference,
+      UsageError,
+      "--inference is for programs that have no line of TTrace; add --auto, or leave it out: "
+      "a program with lines says itself what a step is");
   options.rerun_given = rerun.has_value();
   options.self_check = self_check_of(values);
   options.noise = whole_number(values, "noise", 0);
@@ -315,27 +324,14 @@ void read_stored_reference(CheckOptions& options) {
 
 std::string summary(const RunDirectory& run, const Course& course) {
   std::string text;
-  const auto add = [&text](const std::string& what, double seconds) {
-    text += fmt::format("{} {}, ", what, seconds_text(seconds));
-  };
-  if (course.dry > 0.0) {
-    add("dry candidate", course.dry);
-  }
-  if (course.reference > 0.0) {
-    add("reference", course.reference);
-  }
-  add("candidate", course.candidate);
-  if (course.self_check > 0.0) {
-    add("self-check", course.self_check);
-  }
-  if (course.noise > 0.0) {
-    add("noise passes", course.noise);
-  }
-  if (course.forced > 0.0) {
-    add("2 forced passes", course.forced);
-  }
-  if (course.golden > 0.0) {
-    add("golden pass", course.golden);
+  for (const auto& [what, seconds] : {std::pair("dry candidate", course.dry),
+                                      std::pair("reference", course.reference),
+                                      std::pair("candidate", course.candidate),
+                                      std::pair("self-check", course.self_check),
+                                      std::pair("noise passes", course.noise),
+                                      std::pair("2 forced passes", course.forced),
+                                      std::pair("golden pass", course.golden)}) {
+    text += seconds > 0.0 ? fmt::format("{} {}, ", what, seconds_text(seconds)) : "";
   }
   return fmt::format("{}comparison {}; {:.1f} MB in {}",
                      text,

@@ -26,6 +26,7 @@ struct CheckOptions {
   std::string rerun;  // command of a stored reference; empty: cannot be run again
   bool rerun_given = false;
   bool automatic = false;  // the programs have no line of TTrace
+  bool inference = false;  // and train nothing: every call of the model is a step
   std::string output;      // empty: runs/N
   int noise = 5;
   bool noise_given = false;

@@ -38,6 +38,14 @@ Pass tracing_pass(const CheckOptions& options,
   return pass;
 }
 
+// What to try where a program ended before its first step.
+std::string remedy_without_steps(const CheckOptions& options) {
+  return options.automatic && !options.inference
+             ? "--auto waits for a step of an optimizer; where the programs train nothing, add "
+               "--inference"
+             : "";
+}
+
 // Why this reference cannot have noise passes, as soon as its manifest says so.
 std::string refused_reference(const CheckOptions& options, const std::string& folder) {
   if (options.noise == 0 || !fs::exists(folder + "/manifest.json")) {
@@ -63,6 +71,9 @@ Variables variables(const CheckOptions& options, const std::string& pass) {
   if (options.dyadic) {
     result["TTRACE_INPUTS"] = "dyadic";
   }
+  if (options.inference) {
+    result["TTRACE_AUTO"] = "inference";
+  }
   if (options.zoom) {
     result["TTRACE_ZOOM"] = to_string(*options.zoom);
   }
@@ -85,7 +96,7 @@ Pass dry_pass(const CheckOptions& options, const RunDirectory& run) {
             .trace = folder,
             .log = run.log("dry"),
             .complete = [folder] { return counts_are_complete(folder); },
-            .remedy = "",
+            .remedy = remedy_without_steps(options),
             .awaited = "its first traced step was done"};
   pass.variables["TTRACE_DIR"] = absolute(folder);
   const std::int64_t first = options.steps.value_or(StepRange{}).first;
@@ -98,6 +109,7 @@ Pass dry_pass(const CheckOptions& options, const RunDirectory& run) {
 
 Pass reference_pass(const CheckOptions& options, const RunDirectory& run, const ReferenceRun& to) {
   Pass pass = tracing_pass(options, run, "reference", to.label("reference"), to.folder);
+  pass.remedy = remedy_without_steps(options);
   pass.refused = [options, folder = to.folder] { return refused_reference(options, folder); };
   if (!to.candidate.empty()) {
     pass.variables["TTRACE_REFERENCE"] = absolute(reference_side(options, run) + "/reference");

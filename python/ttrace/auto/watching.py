@@ -1,13 +1,15 @@
 """Finds the model and the optimizer of a program, and attaches to them before their first training step.
 
 The model is the module that the program calls, with gradients, while an optimizer holds parameters of it: by then all
-wrappers are around it. Programs whose loop is a library's are attached to where the library starts it.
+wrappers are around it. Programs whose loop is a library's are attached to where the library starts it. In a program that
+trains nothing (TTRACE_AUTO is "inference") the model is the first module with parameters that it calls.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -40,6 +42,9 @@ class _Watch:
         self._given: tuple[Any, Any, Sequence[str]] | None = None  # what a library has told: as `_attach`
         self._converted: ConvertedModules | None = None  # in a pass that asks for a precision
         self._is_converted = False
+        self._model: nn.Module | None = None  # of a program that trains nothing
+        self._tracer: Any = None
+        self._calls = 0
 
     def begin(self) -> None:
         from ..attach import asked_precision
@@ -48,6 +53,9 @@ class _Watch:
             self._converted = ConvertedModules(dtype_of(asked))
             for name, kind in POLICIES:
                 after_import(name, functools.partial(self._converted.watch_policy, kind))
+        if os.environ.get("TTRACE_AUTO") == "inference":
+            self._wrap(nn.Module, "__call__", self._stepping)
+            return
         self._wrap(torch.optim.Optimizer, "__init__", self._remembering)
         self._wrap(nn.Module, "__call__", self._looking)
         for name, act in (
@@ -85,6 +93,31 @@ class _Watch:
             return own(module, *args, **kwargs)
 
         return call
+
+    def _stepping(self, own: Callable) -> Callable:
+        """Every call of the model is a step."""
+
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if self._replaced and self._model is None and any(True for _ in module.parameters()):
+                self._begin_to_infer(module)
+            if module is not self._model or self._tracer.in_step:
+                return own(module, *args, **kwargs)
+            self._calls += 1
+            with self._tracer.step(self._calls - 1):
+                return own(module, *args, **kwargs)
+
+        return call
+
+    def _begin_to_infer(self, module: nn.Module) -> None:
+        from ..attach import attach, is_attached
+
+        if is_attached():  # the program has lines of its own
+            self.end()
+            return
+        self._model = module
+        self._convert(module)
+        self._tracer = attach(module)
+        self._tracer.not_seen("values", NOT_RECORDED)
 
     def _look_at(self, module: nn.Module) -> None:
         from ..attach import is_attached

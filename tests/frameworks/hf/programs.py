@@ -24,7 +24,7 @@ FSDP_TP = Layout("fsdp tp", 4, "--fsdp --tp 2")
 
 
 def _program(name: str, script: Path, layouts: tuple[Layout, ...], options: str = "") -> Program:
-    return Program(name, script, layouts, options, NEEDS, IMPORTS)
+    return Program(name, script, layouts, options, NEEDS, IMPORTS, trains=script != FORWARD)
 
 
 PROGRAMS = (

@@ -2,7 +2,7 @@
 
 With --bf16 the model is converted to BF16; with --buffer its parameters are kept in one buffer, into which they are put
 back behind each step, as wrappers do; with --made-in-bf16 they are made in BF16. With --sharded it runs in FSDP2 instead,
-which computes in BF16."""
+which computes in BF16. With --inference it trains nothing."""
 
 import sys
 
@@ -37,6 +37,15 @@ if LINES:
 
     tracer = ttrace.attach(model, optimizer=optimizer, steps="optimizer")
 generator = torch.Generator().manual_seed(1)
+if "--inference" in sys.argv:
+    with torch.no_grad():
+        for step in range(2):
+            nn.ReLU()(torch.ones(1))  # has no parameters, and is no model
+            result = own(torch.randn(8, 16, generator=generator).to(DTYPE))
+            if "--scaled" in sys.argv:
+                own[0].weight.mul_(1.03)
+            print(f"rank {rank} step {step} result {result.double().norm().item():.17g}", flush=True)
+    sys.exit()
 with torch.no_grad():
     model(torch.zeros(2, 16, dtype=next(own.parameters()).dtype))  # an evaluation before the training
 for step in range(2):
