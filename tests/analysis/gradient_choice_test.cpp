@@ -71,6 +71,29 @@ TEST_F(GradientChoiceTest, AFactorIsAFractionOfSmallNumbers) {
   EXPECT_EQ(choices_.front().factor, 35.0 / 32.0);
 }
 
+// Symptom: two ranks that hold the same gradients in BF16 were taken to have 0.25 and 0.24992 times
+// the reference's, and then did not hold the same ones any more.
+TEST_F(GradientChoiceTest, RanksWhoseFactorsDifferByLessThanARoundingHaveOne) {
+  TraceBuilder ranks(folder_ / "ranks", "candidate", 2);
+  for (const char* id : {"s0/m0/grad_output/head/0", "s0/m0/grad_output/fc/0"}) {
+    reference_.add(0, {id, wavy(32), ElementType::kBF16});
+    for (const int rank : {0, 1}) {
+      Numbers values = scaled(wavy(32), 0.25);
+      for (double& value : values) {
+        value *= rank == 0 ? 1.0 : 0.9985;  // as its own sum of addends rounds
+      }
+      ranks.add(rank, {id, values, ElementType::kBF16});
+    }
+  }
+  reference_.add(0, {"s0/main_grad/fc.weight/0", wavy(32)});
+  ranks.add_everywhere({"s0/main_grad/fc.weight/0", wavy(32)});
+  Trace candidate = ranks.write();
+  const auto choices = settle_gradient_choices(reference_.write(), candidate);
+  ASSERT_THAT(choices, SizeIs(2));
+  EXPECT_EQ(choices[0].factor, 0.25);
+  EXPECT_EQ(choices[1].factor, 0.25);
+}
+
 TEST_F(GradientChoiceTest, WhereTheMainGradientsHaveItItIsAFinding) {
   add_backward(2.0);
   add_main(2.0);

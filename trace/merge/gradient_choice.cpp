@@ -213,10 +213,37 @@ double simplest_fraction(double low, double high) {
   return whole + 1.0 / simplest_fraction(1.0 / (high - whole), 1.0 / (low - whole));
 }
 
-double plain(const Multiple& multiple) {
+// Of factors that are one, ascending.
+double plain(std::span<const Multiple> alike) {
   constexpr double kLeast = 1e-6;
-  const double room = std::max(kLeast, std::min(3.0 * multiple.deviation, kAlike / 2.0));
-  return simplest_fraction(multiple.factor * (1.0 - room), multiple.factor * (1.0 + room));
+  const double least = alike.front().factor;
+  const double most = alike.back().factor;
+  double room = most / least - 1.0;
+  for (const Multiple& multiple : alike) {
+    room = std::max(room, 3.0 * multiple.deviation);
+  }
+  room = std::max(kLeast, std::min(room, kAlike / 2.0));
+  const double middle = (least + most) / 2.0;
+  return simplest_fraction(middle * (1.0 - room), middle * (1.0 + room));
+}
+
+// Factors that differ by no more than a rounding are one: what ranks hold alike must stay alike.
+std::vector<GradientChoice> choices_among(std::vector<std::pair<Multiple, Place>> factors) {
+  std::ranges::sort(factors, {}, [](const auto& one) { return one.first.factor; });
+  std::vector<GradientChoice> choices;
+  std::vector<Multiple> alike;
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    const Multiple& last = alike.emplace_back(factors[i].first);
+    if (i + 1 < factors.size() && factors[i + 1].first.factor <= last.factor * (1.0 + last.unit)) {
+      continue;
+    }
+    for (std::size_t member = i + 1 - alike.size(); member <= i; ++member) {
+      const auto& [step, microbatch, rank] = factors[member].second;
+      choices.push_back({step, microbatch, rank, plain(alike)});
+    }
+    alike.clear();
+  }
+  return choices;
 }
 
 // Gradients of parameters whose scale follows from the main gradients (summed_gradients.h), and
@@ -281,13 +308,16 @@ std::vector<GradientChoice> settle_gradient_choices(const Trace& reference, Trac
       refused.insert(step);
     }
   }
-  std::vector<GradientChoice> choices;
+  std::vector<std::pair<Multiple, Place>> chosen;
   for (const auto& [place, multiple] : factors) {
-    const auto& [step, microbatch, rank] = place;
-    if (!refused.contains(step) && is_choice(multiple)) {
-      choices.push_back({step, microbatch, rank, plain(multiple)});
+    if (!refused.contains(std::get<0>(place)) && is_choice(multiple)) {
+      chosen.emplace_back(multiple, place);
     }
   }
+  std::vector<GradientChoice> choices = choices_among(std::move(chosen));
+  std::ranges::sort(choices, {}, [](const GradientChoice& choice) {
+    return std::tuple(choice.step, choice.microbatch, choice.rank);
+  });
   const std::set<TensorId> scaled =
       choices.empty() ? std::set<TensorId>() : scaled_already(expected, candidate);
   for (const GradientChoice& choice : choices) {

@@ -12,8 +12,10 @@
 //   factors differ, the rest is also at most a fifth of their spread. Whether it is within its
 //   bound is for the comparison to say.
 //
-// Ranks may have factors of their own (each divides by its own number of tokens). `a` is the
-// fraction with the smallest denominator within what the numbers allow.
+// Ranks may have factors of their own (each divides by its own number of tokens), but those that
+// differ by no more than a rounding are one: the errors of a backward are not independent, so that
+// the factors of ranks that hold the same gradients differ more than their standard errors. `a` is
+// the fraction with the smallest denominator within what the numbers allow.
 //
 // Thread-safety: a free function without shared state.
 #pragma once
