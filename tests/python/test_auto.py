@@ -89,7 +89,7 @@ def test_calls_of_the_model_are_the_steps_of_a_program_that_trains_nothing(check
 
 
 def test_a_program_that_trains_nothing_is_told_of_the_option(tmp_path):
-    assert "where the programs train nothing, add --inference" in ttrace_check(tmp_path, "true")
+    assert "where it trains nothing, add --inference" in ttrace_check(tmp_path, "true")
 
 
 def test_what_the_start_file_hides_still_runs(tmp_path):

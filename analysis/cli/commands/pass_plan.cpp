@@ -19,6 +19,19 @@ std::string absolute(const std::string& path) {
   return fs::absolute(path).lexically_normal().string();
 }
 
+// Tells a pass how --auto finds a model.
+void expect_to_be_attached(const CheckOptions& options, Pass& pass) {
+  if (options.inference) {
+    pass.unattached =
+        "the program called no model that has parameters in a process that --inference watches; "
+        "add TTrace's lines to it (docs/python.md)";
+  } else if (options.automatic) {
+    pass.unattached =
+        "the program called no model whose parameters an optimizer of torch holds; where it trains "
+        "nothing, add --inference, and else TTrace's lines (docs/python.md)";
+  }
+}
+
 // A pass of the reference's program that leaves a trace in `folder`.
 Pass tracing_pass(const CheckOptions& options,
                   const RunDirectory& run,
@@ -34,16 +47,9 @@ Pass tracing_pass(const CheckOptions& options,
             .remedy = "",
             .token = [folder] { return read_manifest(folder).run; },
             .keeper = options.keeper};
+  expect_to_be_attached(options, pass);
   pass.variables["TTRACE_DIR"] = absolute(folder);
   return pass;
-}
-
-// What to try where a program ended before its first step.
-std::string remedy_without_steps(const CheckOptions& options) {
-  return options.automatic && !options.inference
-             ? "--auto waits for a step of an optimizer; where the programs train nothing, add "
-               "--inference"
-             : "";
 }
 
 // Why this reference cannot have noise passes, as soon as its manifest says so.
@@ -96,8 +102,9 @@ Pass dry_pass(const CheckOptions& options, const RunDirectory& run) {
             .trace = folder,
             .log = run.log("dry"),
             .complete = [folder] { return counts_are_complete(folder); },
-            .remedy = remedy_without_steps(options),
+            .remedy = "",
             .awaited = "its first traced step was done"};
+  expect_to_be_attached(options, pass);
   pass.variables["TTRACE_DIR"] = absolute(folder);
   const std::int64_t first = options.steps.value_or(StepRange{}).first;
   pass.variables["TTRACE_STEPS"] = to_string(StepRange{first, first + 1});
@@ -109,7 +116,6 @@ Pass dry_pass(const CheckOptions& options, const RunDirectory& run) {
 
 Pass reference_pass(const CheckOptions& options, const RunDirectory& run, const ReferenceRun& to) {
   Pass pass = tracing_pass(options, run, "reference", to.label("reference"), to.folder);
-  pass.remedy = remedy_without_steps(options);
   pass.refused = [options, folder = to.folder] { return refused_reference(options, folder); };
   if (!to.candidate.empty()) {
     pass.variables["TTRACE_REFERENCE"] = absolute(reference_side(options, run) + "/reference");

@@ -149,9 +149,7 @@ std::string quote_first_failure(const std::string& log) {
 // What is missing in a program that ended as if all were well. Nothing where it does not tell.
 std::optional<std::string> what_is_missing(const Pass& pass) {
   if (!fs::exists(pass.trace + "/manifest.json") && !has_claims(pass.trace)) {
-    return "the program never called ttrace.attach (in C++: Session::attach); add TTrace's lines "
-           "to it (docs/python.md, docs/cpp.md), or, if it has them, let its launcher forward the "
-           "TTRACE_* variables";
+    return pass.unattached;
   }
   const auto seen = read_attendance(pass.trace);
   if (!seen) {

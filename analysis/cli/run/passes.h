@@ -34,6 +34,11 @@ struct Pass {
   std::function<bool()> complete;  // whether the files it is run for are there
   std::string remedy;              // added to the message of a failure; may be empty
   std::string awaited = "the trace was complete";  // when the program may end
+  // What a program did not do that ended well and was never attached to, and what to do then.
+  std::string unattached =
+      "the program never called ttrace.attach (in C++: Session::attach); add TTrace's lines to it "
+      "(docs/python.md, docs/cpp.md), or, if it has them, let its launcher forward the TTRACE_* "
+      "variables";
   // Why the pass cannot be used, as soon as that is known; empty: nothing speaks against it.
   std::function<std::string()> refused = {};
   // The token that the complete files bear; empty where they bear none.
