@@ -419,7 +419,7 @@ void Judge::ask_parts(const Subject& subject, TensorVerdict& verdict) const {
 void Judge::ask_operators(const Subject& subject, TensorVerdict& verdict) const {
   if (!subject.has_bound() || !options_.others.operators || subject.are_powers_of_two ||
       is_given(subject.match.id) ||
-      (options_.samples != nullptr && sums_unaligned(*options_.samples, subject.match.id))) {
+      (options_.samples != nullptr && sums_other_samples(*options_.samples, subject.match.id))) {
     return;
   }
   auto residual = options_.others.operators->compare(subject.match,

@@ -24,8 +24,8 @@ bool lacks_place(const SampleAlignment* samples, const Match& match) {
   return !samples->is_data(match.id) || match.candidate.empty() || match.reference.empty();
 }
 
-bool sums_unaligned(const SampleAlignment& samples, const TensorId& id) {
-  return id.kind == Kind::kMainGrad && samples.has_unaligned(id.step);
+bool sums_other_samples(const SampleAlignment& samples, const TensorId& id) {
+  return id.kind == Kind::kMainGrad && samples.has_other_sums(id.step);
 }
 
 }  // namespace ttrace

@@ -21,8 +21,8 @@ namespace ttrace {
 // because their difference shows what is wrong. `samples` null: nobody looked at them.
 [[nodiscard]] bool lacks_place(const SampleAlignment* samples, const Match& match);
 
-// Whether it is a sum over micro-batches of which the forced passes had no values, so that they do
+// Whether it is a sum over samples of which the forced passes had other ones, so that they do
 // not say what its operators make of the candidate's.
-[[nodiscard]] bool sums_unaligned(const SampleAlignment& samples, const TensorId& id);
+[[nodiscard]] bool sums_other_samples(const SampleAlignment& samples, const TensorId& id);
 
 }  // namespace ttrace

@@ -161,9 +161,11 @@ bool SampleAlignment::is_data(TensorId id) const {
   return std::ranges::find(data, id) != data.end();
 }
 
-bool SampleAlignment::has_unaligned(std::int64_t step) const {
+bool SampleAlignment::has_other_sums(std::int64_t step) const {
   return unaligned.lower_bound({step, kNoMicrobatch}) !=
-         unaligned.lower_bound({step + 1, kNoMicrobatch});
+             unaligned.lower_bound({step + 1, kNoMicrobatch}) ||
+         std::ranges::any_of(findings,
+                             [&](const SampleFinding& finding) { return finding.id.step == step; });
 }
 
 SampleAlignment align_samples(const Trace& reference, Trace& candidate) {

@@ -53,8 +53,9 @@ struct SampleAlignment {
   [[nodiscard]] bool knows_nothing() const { return !unaligned.empty() && findings.empty(); }
   // Whether it is data that the programs read.
   [[nodiscard]] bool is_data(TensorId id) const;
-  // Whether a micro-batch of the step could not be aligned, so that its sums lack samples.
-  [[nodiscard]] bool has_unaligned(std::int64_t step) const;
+  // Whether sums over the step's samples are not of the reference's: a micro-batch could not be
+  // aligned, or the candidate does not read every sample exactly once.
+  [[nodiscard]] bool has_other_sums(std::int64_t step) const;
 };
 
 // Places the records of `candidate`. Changes nothing where every sample keeps its place, where one
