@@ -195,6 +195,16 @@ Yardstick Bounds::yardstick_of(const Judged& judged, const TensorNoise& noise) c
   return yardstick;
 }
 
+double Bounds::growth_of(const Judged& judged, const TensorNoise& noise) const {
+  if (noise.mean_squared == 0.0) {
+    return 1.0;
+  }
+  const Yardstick whole = yardstick_of(judged, noise);
+  return 1.0 + (whole.squared(Component::kAlikeMicrobatches) +
+                whole.squared(Component::kInheritedNoise)) /
+                   noise.mean_squared;
+}
+
 Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
   const bool has_grid =
       judged.tensor_class() == TensorClass::kScale && limits_.has(Allowance::kScaleGrid);
@@ -235,7 +245,7 @@ std::optional<SliceBound> Bounds::of_slices(const Judged& judged) const {
   }
   return SliceBound{
       .noise = noise,
-      .growth = common_growth(judged.id),
+      .growth = growth_of(judged, *noise),
       .added_squared = squared(flips_of(judged.type, judged.statistics.max_reference)),
       .relative_squared = is_rescaled(judged) ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
       .limit = limit,
@@ -265,7 +275,7 @@ std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double d
   const double rounding =
       limits_.granted(Allowance::kFactorRounding, unit_in_last_place(kept, 1.0));
   const double scale =
-      std::sqrt(common_growth(judged.id) * along / squared(reference) + squared(rounding));
+      std::sqrt(growth_of(judged, *noise) * along / squared(reference) + squared(rounding));
   return FactorComparison{deviation, scale, limit * scale};
 }
 

@@ -123,7 +123,7 @@ inline constexpr double kPooledPasses = 5.0;
 // What the parts of one tensor are judged with.
 struct SliceBound {
   const TensorNoise* noise = nullptr;    // with slices
-  double growth = 1.0;                   // of squared noise, where micro-batches err partly alike
+  double growth = 1.0;                   // of squared noise, as that of the whole tensor grows
   double added_squared = 0.0;            // a few flips of the largest element
   double relative_squared = 0.0;         // least squared noise over sum r^2 of the part
   double limit = 0.0;                    // of a slice
@@ -182,6 +182,9 @@ class Bounds {
   // All but what storage adds.
   [[nodiscard]] Yardstick yardstick_of(const Judged& judged, const TensorNoise& noise) const;
   [[nodiscard]] double common_growth(const TensorId& id) const;
+  // By how much the squared noise of a part or of a factor grows: as that of the whole tensor does
+  // by what micro-batches round alike, and by what updates brought from earlier steps.
+  [[nodiscard]] double growth_of(const Judged& judged, const TensorNoise& noise) const;
   [[nodiscard]] Bound from_class(const Judged& judged, const std::string& why) const;
   // "5 noise passes x 2 (default limit)"
   [[nodiscard]] std::string source(double limit, const std::string& kind) const;

@@ -11,7 +11,8 @@
 //
 // A few elements of K passes do not measure their noise well, and some slices hardly moved by
 // chance. So we mix a slice's own noise with the average noise of a slice of its size. `growth` is
-// the growth of sums over micro-batches (bounds.h). For a group of slices, v_i adds up. For a
+// that of the whole tensor's noise, by what micro-batches round alike and by what updates brought
+// from earlier steps (bounds.h). For a group of slices, v_i adds up. For a
 // rank's part, it is s^2 times the share of the noise that its indices have in every dimension.
 // Where rows have a limit of their own, it grows for a row in which few elements matter
 // (limit_of_row_of() in limits.h).
