@@ -237,9 +237,10 @@ std::vector<GradientChoice> choices_among(std::vector<std::pair<Multiple, Place>
     if (i + 1 < factors.size() && factors[i + 1].first.factor <= last.factor * (1.0 + last.unit)) {
       continue;
     }
+    const double factor = plain(alike);
     for (std::size_t member = i + 1 - alike.size(); member <= i; ++member) {
       const auto& [step, microbatch, rank] = factors[member].second;
-      choices.push_back({step, microbatch, rank, plain(alike)});
+      choices.push_back({step, microbatch, rank, factor});
     }
     alike.clear();
   }
