@@ -2,7 +2,8 @@
 """Prints how far a change reaches, which decides what has to be built and tested for it.
 
     pages       documentation alone
-    judging     what judges traces, and the Python package: no test that is linked with LibTorch can notice
+    judging     what judges traces: what is recorded of programs stays as it is
+    programs    the Python package as well: no test that is linked with LibTorch can notice
     everything  all else, and where nobody knows what was changed
 
 The change is what the working tree has and BASE has not: the argument, or TTRACE_CHANGED_SINCE, or where the branch left
@@ -29,16 +30,17 @@ PATTERNS = {
     "man/*": "pages",
     "analysis/*CMakeLists.txt": "everything",
     "analysis/*": "judging",
-    "python/*": "judging",
-    "examples/*.py": "judging",
-    "examples/*.ipynb": "judging",
+    "python/*": "programs",
+    "examples/*.py": "programs",
+    "examples/*.ipynb": "programs",
     "tests/*CMakeLists.txt": "everything",
+    "tests/python/*": "programs",
     **{
         f"tests/{name}/*": "judging"
-        for name in ("analysis", "cli", "end_to_end", "first_contact", "frameworks", "guess", "python", "roc", "rules", "scoreboard")
+        for name in ("analysis", "cli", "end_to_end", "first_contact", "frameworks", "guess", "roc", "rules", "scoreboard")
     },
 }
-ORDER = ("pages", "judging", "everything")
+ORDER = ("pages", "judging", "programs", "everything")
 
 
 def reach_of(path: str) -> str:

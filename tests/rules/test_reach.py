@@ -13,8 +13,8 @@ import reach
     [
         (["README.md", "docs/page.png", "tests/python/README.md"], "pages"),
         (["docs/gate.md", "analysis/checks/edge_check.cpp"], "judging"),
-        (["python/ttrace/attach.py", "tests/python/test_attach.py"], "judging"),
-        (["examples/dtensor/train.py"], "judging"),
+        (["python/ttrace/attach.py", "tests/python/test_attach.py"], "programs"),
+        (["examples/dtensor/train.py", "analysis/checks/edge_check.cpp"], "programs"),
         (["python/ttrace/_adapter.py"], "everything"),  # .ci/run compiles adapters
         (["analysis/CMakeLists.txt"], "everything"),
         (["tests/python/CMakeLists.txt"], "everything"),
