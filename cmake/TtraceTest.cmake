@@ -25,8 +25,8 @@ target_precompile_headers(ttrace_test_headers PRIVATE
   <gmock/gmock.h> <gtest/gtest.h> <algorithm> <cmath> <filesystem> <fstream> <functional> <map> <nlohmann/json.hpp>
   <optional> <set> <span> <sstream> <string> <string_view> <vector>)
 
-# The programs of tests that a change of what judges can reach, and those that they run: all that are not linked with LibTorch,
-# nor with trace/ alone (`./dev test --changed`).
+# The programs of tests that a change of what judges can reach, and those that they run: all that are not linked with LibTorch
+# (`./dev test --changed`).
 add_custom_target(tests_of_judging)
 
 function(ttrace_test)
@@ -47,9 +47,7 @@ function(ttrace_test)
     target_compile_options(${arg_NAME} PRIVATE -O0)
     ttrace_joined_sources(${arg_NAME} 14)
     target_precompile_headers(${arg_NAME} REUSE_FROM ttrace_test_headers)
-    if(NOT "trace" IN_LIST arg_LABELS)
-      add_dependencies(tests_of_judging ${arg_NAME})
-    endif()
+    add_dependencies(tests_of_judging ${arg_NAME})
   endif()
   # Threads that wait for each other's turn take ten times as long while another test runs.
   set(properties PROCESSORS ${arg_PROCESSORS}
