@@ -35,9 +35,10 @@ PATTERNS = {
     "examples/*.ipynb": "programs",
     "tests/*CMakeLists.txt": "everything",
     "tests/python/*": "programs",
+    "tests/frameworks/*": "programs",
     **{
         f"tests/{name}/*": "judging"
-        for name in ("analysis", "cli", "end_to_end", "first_contact", "frameworks", "guess", "roc", "rules", "scoreboard")
+        for name in ("analysis", "cli", "end_to_end", "first_contact", "guess", "roc", "rules", "scoreboard")
     },
 }
 ORDER = ("pages", "judging", "programs", "everything")

@@ -15,6 +15,7 @@ import reach
         (["docs/gate.md", "analysis/checks/edge_check.cpp"], "judging"),
         (["python/ttrace/attach.py", "tests/python/test_attach.py"], "programs"),
         (["examples/dtensor/train.py", "analysis/checks/edge_check.cpp"], "programs"),
+        (["tests/frameworks/test_launchers.py"], "programs"),
         (["python/ttrace/_adapter.py"], "everything"),  # .ci/run compiles adapters
         (["analysis/CMakeLists.txt"], "everything"),
         (["tests/python/CMakeLists.txt"], "everything"),
