@@ -11,15 +11,6 @@
 namespace ttrace {
 
 enum class Allowance : std::uint8_t {
-  // Limits. One that is switched off is 1: the bound is then the scale itself.
-  kLimitOfWhole,
-  kLimitOfVectors,
-  kLimitOfScalars,
-  kLimitOfSlices,
-  kLimitOfGroups,
-  kLimitOfFactors,
-  kPartsOfUpdates,
-  kPartsOfVectors,
   // What is added to the noise scale of a tensor.
   kStorageFlips,
   kScalarRounding,
@@ -29,7 +20,6 @@ enum class Allowance : std::uint8_t {
   kScaleNoise,
   kScaleGrid,
   kMultipleRounding,
-  kLargestPass,
   kIrreproducible,
   kUntouched,
   kRoundedProducts,
@@ -48,7 +38,7 @@ enum class Allowance : std::uint8_t {
   kLimitOfChoices,
   kRareChoices,
   kBehindFlips,
-  // Operators.
+  // Operators. A limit that is switched off is 1: the bound is then the scale itself.
   kLimitOfOperators,
   kLimitOfOperatorSlices,
   kLimitOfOperatorRows,

@@ -6,6 +6,8 @@
 #include "trace/base/unit_in_last_place.h"
 #include "trace/sums/squared.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -21,7 +23,9 @@ bool is_kept(Kind kind) {
 constexpr double kFlipsOfLargestElement = 2.0;  // ulps
 constexpr double kLargestNoiseMultiple = 3.0;   // m
 constexpr double kCommonShare = 0.5;            // kappa
-constexpr double kLargestPassMargin = 1.2;
+constexpr double kInherited = 3.0;
+constexpr double kRepeats = 4.0;  // of what a second run of the reference, or a pass, moved
+constexpr double kChecks = 3.0;   // of a tensor: whole, part, factor
 
 }  // namespace
 
@@ -32,20 +36,10 @@ Bounds::Bounds(const NoiseModel& noise,
                bool rounded_products)
     : noise_(noise),
       limits_(limits),
+      source_(counted(noise.passes(), "noise pass")),
       precision_(precision),
       same_precision_(same_precision),
-      rounded_products_(rounded_products) {
-  for (const TensorClass tensor_class : kTensorClasses) {
-    const LimitKey key{tensor_class, Statistic::kWhole};
-    noise_sources_.push_back(
-        source(limits_.of(key), limits_.is_calibrated(key) ? "calibrated" : "default"));
-  }
-}
-
-std::string Bounds::source(double limit, const std::string& kind) const {
-  return counted(noise_.passes(), "noise pass") + " x " + short_number(limit) + " (" + kind +
-         " limit)";
-}
+      rounded_products_(rounded_products) {}
 
 Bound Bounds::of(const Judged& judged) const {
   if (is_exact(judged.id, judged.type)) {
@@ -74,8 +68,7 @@ double Bounds::of_copies(const Match& match, std::span<const Shard> copies) cons
   const double measured = noise != nullptr    ? noise->max_abs
                           : second != nullptr ? second->max_abs
                                               : 0.0;
-  return limits_.of({class_of(match.id, record.shape.size()), Statistic::kWhole}) * measured +
-         flips_of(record.type, largest);
+  return kRepeats * measured + flips_of(record.type, largest);
 }
 
 const TensorNoise* Bounds::usable_noise(const TensorId& id, std::string& why) const {
@@ -99,10 +92,9 @@ const TensorNoise* Bounds::usable_noise(const TensorId& id, std::string& why) co
 }
 
 Bound Bounds::of_flips(const TensorId& margins, std::int64_t tokens, double largest) const {
+  constexpr double kOfChoices = 2.0;
   constexpr double kDeviations = 3.2;
-  const double limit = limits_.granted(Allowance::kLimitOfChoices,
-                                       shipped_limit({TensorClass::kActivation, Statistic::kWhole}),
-                                       1.0);
+  const double limit = limits_.granted(Allowance::kLimitOfChoices, kOfChoices, 1.0);
   const double deviations = limits_.granted(Allowance::kRareChoices, kDeviations);
   std::string why;
   const TensorNoise* noise = usable_noise(margins, why);
@@ -118,7 +110,7 @@ Bound Bounds::of_flips(const TensorId& margins, std::int64_t tokens, double larg
   return {limit * std::max(noise->max_abs, deviations * s),
           std::nullopt,
           BoundOrigin::kNoise,
-          "margins in " + source(limit, "default")};
+          fmt::format("margins in {} x {}", source_, short_number(limit))};
 }
 
 bool Bounds::is_rescaled(const Judged& judged) const {
@@ -145,11 +137,17 @@ double Bounds::common_growth(const TensorId& id) const {
                    gradient->mean_squared;
 }
 
-TensorClass Bounds::limiting_class(const Judged& judged) const {
-  const TensorClass own = judged.tensor_class();
-  const bool is_one_number = judged.statistics.count == 1 && own != TensorClass::kScale;
-  return is_one_number && !limits_.is_calibrated({own, Statistic::kWhole}) ? TensorClass::kScalar
-                                                                           : own;
+double Bounds::freedom_of(const Judged& judged) const {
+  const double known = noise_.of_kind(judged.id).spread(judged.dimensions).squared.freedom();
+  return std::min(known, static_cast<double>(std::max<std::int64_t>(1, judged.statistics.count)));
+}
+
+double Bounds::by_chance() const {
+  return kFalseAlarmsPerRun / (kChecks * noise_.moved());
+}
+
+double Bounds::kernel_factor(const Judged& judged) const {
+  return limits_.of({judged.tensor_class(), Statistic::kOfReference});
 }
 
 Yardstick Bounds::yardstick_of(const Judged& judged, const TensorNoise& noise) const {
@@ -167,13 +165,10 @@ Yardstick Bounds::yardstick_of(const Judged& judged, const TensorNoise& noise) c
         limits_.granted(Allowance::kUpdateFlips,
                         squared(kLargestNoiseMultiple * noise_.of_kind(judged.id).largest)));
   }
-  if (judged.id.microbatch != kNoMicrobatch) {
-    const double of_vectors = shipped_limit({TensorClass::kVector, Statistic::kWhole}) /
-                              shipped_limit({tensor_class, Statistic::kWhole});
+  if (judged.id.microbatch != kNoMicrobatch && tensor_class != TensorClass::kVector) {
     yardstick.add(
         Component::kInheritedNoise,
-        limits_.granted(Allowance::kInheritedNoise,
-                        std::max(0.0, squared(of_vectors) - 1.0) * noise_.inherited(judged.id)));
+        limits_.granted(Allowance::kInheritedNoise, kInherited * noise_.inherited(judged.id)));
   }
   if (tensor_class == TensorClass::kScale) {
     yardstick.add(Component::kScaleNoise,
@@ -195,16 +190,6 @@ Yardstick Bounds::yardstick_of(const Judged& judged, const TensorNoise& noise) c
   return yardstick;
 }
 
-double Bounds::growth_of(const Judged& judged, const TensorNoise& noise) const {
-  if (noise.mean_squared == 0.0) {
-    return 1.0;
-  }
-  const Yardstick whole = yardstick_of(judged, noise);
-  return 1.0 + (whole.squared(Component::kAlikeMicrobatches) +
-                whole.squared(Component::kInheritedNoise)) /
-                   noise.mean_squared;
-}
-
 Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
   const bool has_grid =
       judged.tensor_class() == TensorClass::kScale && limits_.has(Allowance::kScaleGrid);
@@ -218,65 +203,73 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
         squared(unit_in_last_place(type, 1.0)) * judged.statistics.reference_squared);
   }
   if (yardstick.squared() == 0.0 && may_be_exact) {
-    return {0.0, 0.0, BoundOrigin::kNoise, "equal in all " + counted(noise.passes, "noise pass")};
+    return {0.0, 0.0, BoundOrigin::kNoise, "equal in all " + source_};
   }
   yardstick.add(Component::kStorage, squared(flips_of(type, judged.statistics.max_reference)));
-  const TensorClass limiting = limiting_class(judged);
-  const double limit = limits_.of({limiting, Statistic::kWhole});
-  const double largest = std::sqrt(noise.largest_squared);
-  const double margin = limits_.granted(Allowance::kLargestPass, kLargestPassMargin);
-  return {std::max(limit * yardstick.scale(), margin * largest),
+  // The second run of the reference is one sample.
+  const double samples = yardstick.squared(Component::kIrreproducible) > 0.0 ? 1.0 : noise.passes;
+  const double freedom = freedom_of(judged);
+  const LimitKey factor{judged.tensor_class(), Statistic::kOfReference};
+  const RatioLimit ratio = ratio_limit(limits_.of(factor), freedom, samples * freedom, by_chance());
+  return {ratio.value * yardstick.scale(),
           yardstick.scale(),
           BoundOrigin::kNoise,
-          noise_sources_[static_cast<std::size_t>(limiting)],
+          fmt::format("{} x {}{}",
+                      source_,
+                      short_number(ratio.value),
+                      limits_.is_calibrated(factor) ? " (calibrated)" : ""),
           yardstick,
-          limit,
-          largest,
-          margin,
+          ratio,
           noise.passes};
 }
 
-std::optional<SliceBound> Bounds::of_slices(const Judged& judged) const {
+std::optional<PartBounds> Bounds::of_parts(const Judged& judged) const {
   const TensorNoise* const noise = noise_.find(judged.id);
-  const TensorClass tensor_class = judged.tensor_class();
-  const double limit = limits_.of({tensor_class, Statistic::kSlice});
-  if (noise == nullptr || noise->slices.empty() || limit == 0.0) {
+  if (noise == nullptr || noise->mean_squared == 0.0) {
     return std::nullopt;
   }
-  return SliceBound{
-      .noise = noise,
-      .growth = growth_of(judged, *noise),
-      .added_squared = squared(flips_of(judged.type, judged.statistics.max_reference)),
-      .relative_squared = is_rescaled(judged) ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
-      .limit = limit,
-      .group_limit = limits_.of({tensor_class, Statistic::kGroup}),
-      .pooled_passes = limits_.granted(Allowance::kPooledNoise, kPooledPasses),
-      .least_elements = limits_.has(Allowance::kFewSliceElements) ? kFewElements : 1};
+  const Yardstick whole = yardstick_of(judged, *noise);
+  const double alike = noise->mean_squared + whole.squared(Component::kAlikeMicrobatches);
+  const double inherited = whole.squared(Component::kInheritedNoise);
+  const double others = std::max(0.0, whole.squared() - alike - inherited);
+  PartBounds parts;
+  if (!noise->slices.empty()) {
+    parts.slices =
+        SliceBound{.noise = noise,
+                   .growth = alike / noise->mean_squared,
+                   .added_squared = inherited + others +
+                                    squared(flips_of(judged.type, judged.statistics.max_reference)),
+                   .relative_squared =
+                       is_rescaled(judged) ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
+                   .spread = PartSpread{kernel_factor(judged), freedom_of(judged), by_chance()}};
+  }
+  if (noise->along_squared && judged.statistics.reference_squared > 0.0) {
+    parts.factor = of_factor(
+        judged, *noise, (alike + inherited) / noise->mean_squared, others / noise->mean_squared);
+  }
+  return parts;
 }
 
-std::optional<FactorComparison> Bounds::of_factor(const Judged& judged, double deviation) const {
-  const double pooled = limits_.granted(Allowance::kPooledNoise, kPooledPasses);
-  const TensorNoise* const noise = noise_.find(judged.id);
-  const double limit = limits_.of({judged.tensor_class(), Statistic::kFactor});
+FactorBound Bounds::of_factor(const Judged& judged,
+                              const TensorNoise& noise,
+                              double growth,
+                              double others) const {
   const double reference = judged.statistics.reference_squared;
-  if (noise == nullptr || !noise->along_squared || noise->mean_squared == 0.0 || limit == 0.0 ||
-      reference == 0.0) {
-    return std::nullopt;
-  }
   const double independent =
-      noise->mean_squared * reference / static_cast<double>(judged.statistics.count);
-  const double own = static_cast<double>(noise->passes);
+      noise.mean_squared * reference / static_cast<double>(judged.statistics.count);
+  const Likeness& alike = noise_.of_kind(judged.id).spread(judged.dimensions).along;
+  const double own = static_cast<double>(noise.passes);
+  const double pooled = alike.weight(own);
   const double along =
-      (own * *noise->along_squared + pooled * noise_.of_kind(judged.id).alignment() * independent) /
-      (own + pooled);
+      growth * (own * *noise.along_squared + pooled * alike.mean() * independent) / (own + pooled) +
+      others * independent;
   const ElementType kept = is_rescaled(judged)               ? judged.type
                            : precision_ == ElementType::kF64 ? precision_
                                                              : ElementType::kF32;
   const double rounding =
       limits_.granted(Allowance::kFactorRounding, unit_in_last_place(kept, 1.0));
-  const double scale =
-      std::sqrt(growth_of(judged, *noise) * along / squared(reference) + squared(rounding));
-  return FactorComparison{deviation, scale, limit * scale};
+  return {std::sqrt(along / squared(reference) + squared(rounding)),
+          ratio_limit(kernel_factor(judged), 1.0, own + pooled, by_chance())};
 }
 
 Bound Bounds::from_class(const Judged& judged, const std::string& why) const {
@@ -286,8 +279,7 @@ Bound Bounds::from_class(const Judged& judged, const std::string& why) const {
   Yardstick yardstick;
   yardstick.add(Component::kClassDefault, squared(roundings * judged.statistics.reference_norm()));
   if (const NoiseRow* const second = noise_.irreproducible().find(judged.id)) {
-    const double limit = limits_.of({judged.tensor_class(), Statistic::kWhole});
-    yardstick.raise_to(Component::kIrreproducible, squared(limit) * second->sum_squared);
+    yardstick.raise_to(Component::kIrreproducible, squared(kRepeats) * second->sum_squared);
   }
   return {yardstick.scale(),
           std::nullopt,

@@ -4,9 +4,10 @@
 //
 //   s^2   = mean_k ||m_k - r||^2            no division by ||r||: near-zero tensors need no care
 //   scale = s, widened as below
-//   Q     = ||c - r|| / scale,  bound = limit(class) * scale
+//   bound = kernel factor x root of F's quantile x scale    (spread.h)
 //
-// Widened, because K passes show rare events too seldom; all terms are added in squares:
+// F's quantile covers what is chance: K passes show rare events too seldom, and a bias has few
+// elements. Widened for what passes do not show at all; all terms are added in squares:
 // - Storage. A few one-ulp flips of the largest element are always possible: (2 ulp(max |r|))^2,
 //   ulp of the coarser of the two storage types.
 // - Scalars. One more rounding of the computing precision: (rounding_error * |r|)^2. A scalar may
@@ -28,22 +29,17 @@
 //   uniform softmax at a fresh start), so that a part of its errors adds up; noise passes move
 //   every micro-batch on its own. Measured on megatron_mini in BF16 at tp 4: clean Q 1.5, 2.3
 //   and 3.4 for 4, 16 and 64 micro-batches without this term, below 1.4 for all of them with it.
-// - What a later step inherits: (l^2 - 1) i^2, i^2 the squared noise of this tensor beyond that of
-//   the same one in the trace's first step, l the shipped limit of vectors over this class's. It
-//   comes from updated parameters, and mostly from biases, which reach every row: an update of one
-//   element decides. Measured: the bias of a key, whose gradient is nothing but round-off, moved
-//   all keys of the next step by Q 2.08 in FP64.
+// - What a later step inherits, but for vectors: 3 i^2, i^2 the squared noise of this tensor beyond
+//   that of the same one in the trace's first step. It comes from updated parameters, and mostly
+//   from biases, which reach every row: an update of one element decides. Measured: the bias of a
+//   key, whose gradient is nothing but round-off, moved all keys of the next step by Q 2.08 in
+//   FP64.
 // - Tensors of which the candidate computed a multiple (a gradient of a mean over three ranks) by a
 //   factor that is no power of two: at least ulp(1) ||r||. The factor, and what is multiplied with
 //   it, round once more on either side; where nothing else rounds, passes reproduce r.
-// - Rare events: the bound is at least 1.2 times the error of the largest pass. What one pass alone
-//   does is sqrt(5) s, beyond a limit of 2, and a candidate may do it as well. Measured: a bias
-//   whose first Adam update changed an element's sign, in one pass and in the candidate, so that
-//   all rows of the next step's output were off, Q 2.05. Where all passes move a tensor alike the
-//   largest is about s.
 // - What the reference does not reproduce (irreproducible.h): s^2 is at least ||r' - r||^2 of its
-//   second run r'. Copies and recomputed values of such a tensor need not be equal, see
-//   of_copies().
+//   second run r', which is one sample and not K. Copies and recomputed values of such a tensor
+//   need not be equal, see of_copies().
 // Where all passes reproduced the reference bit for bit (scale 0 before the first two terms are
 // added), the tensor must be equal. That holds only if noise was put on the operators that made it,
 // or if they are known not to round; and only in steps before which no update moved: a parameter
@@ -55,7 +51,7 @@
 // class defaults are weak: they know neither depth nor the cancellation within a tensor.
 //
 // Sources: the ratio of differences and Monte-Carlo rounding are those of stochastic arithmetic
-// (CESTAC/CADNA, Verificarlo); measured limits in limits.h.
+// (CESTAC/CADNA, Verificarlo).
 #pragma once
 
 #include "analysis/bounds/limits.h"
@@ -82,6 +78,7 @@ struct FactorComparison {
   double bound = 0.0;      // the larger of limit x scale and `least`, and what is granted
   double least = 0.0;      // what the candidate's own spread asks for, whatever the limit
   double granted = 0.0;    // by no noise: see operator_check.h
+  std::optional<RatioLimit> ratio = {};
   std::string where = {};  // of which part, "the addend of rank 3"; empty: of the whole tensor
 
   [[nodiscard]] bool beyond() const { return deviation > bound || deviation < -bound; }
@@ -96,10 +93,8 @@ struct Bound {
   std::string source;
   // Of a value above zero.
   Yardstick yardstick = {};
-  double limit = 1.0;         // the value is this times the yardstick's scale,
-  double largest_pass = 0.0;  // but at least `pass_margin` x max_k ||m_k - r||
-  double pass_margin = 0.0;
-  int passes = 0;  // that the noise is from
+  std::optional<RatioLimit> ratio = {};  // from noise: the value is this times the scale
+  int passes = 0;                        // that the noise is from
 };
 
 // What is judged: a tensor of the reference and that of the candidate.
@@ -113,25 +108,49 @@ struct Judged {
   [[nodiscard]] TensorClass tensor_class() const { return class_of(id, dimensions); }
 };
 
-// The errors of fewer elements, and of fewer slices, are not like one another.
+// The errors of fewer elements, and of fewer slices, are not like one another: T1 and golden
+// passes, whose one sample tells nothing of how errors vary, leave them out.
 inline constexpr std::int64_t kFewElements = 32;
 
 // The weight, in passes, of what tensors and slices of one kind and size have on average against
 // what a few passes tell of one of them.
 inline constexpr double kPooledPasses = 5.0;
 
+// What limits of parts follow from where the parts' noise tells how it varies.
+struct PartSpread {
+  double kernel_factor = 1.0;
+  double freedom = 1.0;    // of the whole tensor's squared noise in one pass
+  double by_chance = 1.0;  // share of right tensors of which any part exceeds its limit
+};
+
 // What the parts of one tensor are judged with.
 struct SliceBound {
-  const TensorNoise* noise = nullptr;    // with slices
-  double growth = 1.0;                   // of squared noise, as that of the whole tensor grows
-  double added_squared = 0.0;            // a few flips of the largest element
-  double relative_squared = 0.0;         // least squared noise over sum r^2 of the part
-  double limit = 0.0;                    // of a slice
-  double row_limit = 0.0;                // of all leading dimensions together; 0: as of a slice
-  double group_limit = 0.0;              // of a head or a shard
-  double pooled_passes = kPooledPasses;  // weight of what a slice of its size has on average
+  const TensorNoise* noise = nullptr;     // with slices
+  double growth = 1.0;                    // of squared noise, as that of the whole tensor grows
+  double added_squared = 0.0;             // components of the whole that may lie in any part
+  double relative_squared = 0.0;          // least squared noise over sum r^2 of the part
+  std::optional<PartSpread> spread = {};  // then the limits below are not asked
+  double limit = 0.0;                     // of a slice
+  double row_limit = 0.0;                 // of all leading dimensions together; 0: as of a slice
+  double group_limit = 0.0;               // of a head or a shard
+  double pooled_passes = kPooledPasses;   // weight of what a slice of its size has on average
   bool has_sparse_rows = false;  // few elements may matter in a row that has a limit of its own
   std::int64_t least_elements = kFewElements;  // of a slice that is judged
+};
+
+struct FactorBound {
+  double scale = 0.0;
+  RatioLimit ratio;
+
+  [[nodiscard]] FactorComparison compare(double deviation) const {
+    return {.deviation = deviation, .scale = scale, .bound = ratio.value * scale, .ratio = ratio};
+  }
+};
+
+// Nothing: not known.
+struct PartBounds {
+  std::optional<SliceBound> slices;
+  std::optional<FactorBound> factor;
 };
 
 class Bounds {
@@ -152,19 +171,25 @@ class Bounds {
   // or an earlier one. Then limit(class) times the largest difference of an element that the
   // self-check or a noise pass showed, and 2 ulp of the largest element. `copies` are at least one.
   [[nodiscard]] double of_copies(const Match& match, std::span<const Shard> copies) const;
-  // Nothing where the noise of the tensor's slices is not stored, or slices of its class are not
-  // judged. Requires: bounds_.of(judged) came from noise.
-  [[nodiscard]] std::optional<SliceBound> of_slices(const Judged& judged) const;
-  // The same of a deviation a = <c - r, r> / <r, r> of the factor from 1. With A = mean_k <m_k - r,
+  // Of its parts, and of a deviation a = <c - r, r> / <r, r> of its factor from 1; nothing of what
+  // passes did not store or move. Requires: bounds_.of(judged) came from noise.
+  //
+  // A part's noise grows by what micro-batches round alike, as the whole tensor's does. What else
+  // may be wrong in the whole tensor may all be wrong in one part: an update of one element, whose
+  // effect a later step inherits, may lie in another slice than in any pass.
+  //
+  // Of the factor, with A = mean_k <m_k - r,
   // r>^2:
   //
-  //   scale^2 = growth (K A + 5 g s^2 ||r||^2 / n) / (K + 5) / ||r||^4 + u^2
+  //   scale^2 = growth (K A + d g s^2 ||r||^2 / n) / (K + d) / ||r||^4 + u^2
+  //   bound:    kernel factor x root of the quantile of F with 1 and K + d degrees of freedom
   //
   // s^2 ||r||^2 / n is A where elements move independently, g by how much more A is, over all
-  // tensors of the kind: K numbers alone are no distribution. u is a rounding of f32, in which
-  // programs keep factors (of the storage type where the candidate computed a multiple).
-  [[nodiscard]] std::optional<FactorComparison> of_factor(const Judged& judged,
-                                                          double deviation) const;
+  // tensors of the kind; d is the weight of that mean, from how much those tensors differ
+  // (spread.h). Components other than noise enlarge it by their part of s^2. u is a rounding of
+  // f32, in which programs keep factors (of the storage type where the candidate computed a
+  // multiple).
+  [[nodiscard]] std::optional<PartBounds> of_parts(const Judged& judged) const;
   // By how much the scores of two experts may have moved against each other; see routing_check.h.
   // `margins` is the id of a router's margins, the largest of which is `largest`.
   [[nodiscard]] Bound of_flips(const TensorId& margins, std::int64_t tokens, double largest) const;
@@ -177,21 +202,24 @@ class Bounds {
   // Noise of a tensor that passes say something of, or null and why not.
   [[nodiscard]] const TensorNoise* usable_noise(const TensorId& id, std::string& why) const;
   [[nodiscard]] Bound from_noise(const Judged& judged, const TensorNoise& noise) const;
-  // The class whose limit holds: of a single number it is that of scalars.
-  [[nodiscard]] TensorClass limiting_class(const Judged& judged) const;
   // All but what storage adds.
   [[nodiscard]] Yardstick yardstick_of(const Judged& judged, const TensorNoise& noise) const;
   [[nodiscard]] double common_growth(const TensorId& id) const;
-  // By how much the squared noise of a part or of a factor grows: as that of the whole tensor does
-  // by what micro-batches round alike, and by what updates brought from earlier steps.
-  [[nodiscard]] double growth_of(const Judged& judged, const TensorNoise& noise) const;
+  // `growth` of squared noise, and `others`, the other components over it.
+  [[nodiscard]] FactorBound of_factor(const Judged& judged,
+                                      const TensorNoise& noise,
+                                      double growth,
+                                      double others) const;
+  // nu of one pass.
+  [[nodiscard]] double freedom_of(const Judged& judged) const;
+  // Of one of three checks of one tensor.
+  [[nodiscard]] double by_chance() const;
+  [[nodiscard]] double kernel_factor(const Judged& judged) const;
   [[nodiscard]] Bound from_class(const Judged& judged, const std::string& why) const;
-  // "5 noise passes x 2 (default limit)"
-  [[nodiscard]] std::string source(double limit, const std::string& kind) const;
 
   const NoiseModel& noise_;
   Limits limits_;
-  std::vector<std::string> noise_sources_;  // by number of TensorClass
+  std::string source_;  // "5 noise passes"
   ElementType precision_;
   bool same_precision_;
   bool rounded_products_;

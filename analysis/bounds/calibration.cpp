@@ -47,16 +47,15 @@ struct StatisticTerm {
   Statistic statistic;
 };
 constexpr auto kStatisticTerms = std::to_array<StatisticTerm>({
-    {Question::kWhole, Term::kQ, Statistic::kWhole},
-    {Question::kPart, Term::kSliceQ, Statistic::kSlice},
-    {Question::kPart, Term::kGroupQ, Statistic::kGroup},
-    {Question::kFactor, Term::kNeededLimit, Statistic::kFactor},
     {Question::kOperator, Term::kQ, Statistic::kOperator},
     {Question::kOperatorPart, Term::kSliceQ, Statistic::kOperatorSlice},
     {Question::kOperatorPart, Term::kRowQ, Statistic::kOperatorRow},
     {Question::kOperatorPart, Term::kGroupQ, Statistic::kOperatorGroup},
     {Question::kOperatorFactor, Term::kNeededLimit, Statistic::kOperatorFactor},
 });
+
+// Held against noise: the kernel factor that it would take.
+constexpr std::array kOfReference = {Question::kWhole, Question::kPart, Question::kFactor};
 
 // Where no limit decides: equality, class defaults, and a tensor that is nothing but noise.
 bool has_limit(const Check& check) {
@@ -144,7 +143,9 @@ bool depends_on_limit(const Check& check) {
   const auto has_statistic = [&](const StatisticTerm& entry) {
     return entry.question == check.question;
   };
-  return has_limit(check) && std::ranges::any_of(kStatisticTerms, has_statistic);
+  return has_limit(check) &&
+         (std::ranges::find(kOfReference, check.question) != kOfReference.end() ||
+          std::ranges::any_of(kStatisticTerms, has_statistic));
 }
 
 void refuse_findings(const Report& report, const std::string& name, Vouched vouched) {
@@ -190,6 +191,15 @@ RunMaxima run_maxima(const Report& report) {
   for (const TensorVerdict& tensor : report.tensors) {
     if (tensor.has(Excuse::kHarmlessScale)) {
       continue;  // far beyond any limit, and passed for another reason
+    }
+    for (const Question question : kOfReference) {
+      const Check* const check = tensor.find(question);
+      if (check != nullptr && has_limit(*check)) {
+        raise(maxima,
+              tensor.tensor_class,
+              Statistic::kOfReference,
+              check->share() * check->term(Term::kKernelFactor));
+      }
     }
     for (const StatisticTerm& entry : kStatisticTerms) {
       const Check* const check = tensor.find(entry.question);

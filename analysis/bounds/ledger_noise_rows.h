@@ -8,64 +8,6 @@
 namespace ttrace {
 
 inline constexpr std::array kNoiseRows = {
-    LedgerRow{Allowance::kLimitOfWhole,
-              AllowanceScope::kNoise,
-              "whole-limit",
-              "The error of a whole tensor may be 2 times its noise scale.",
-              "Largest clean Q 0.96 over 240 to 400 BF16 runs of a pre-norm GPT; the limit is "
-              "about twice that.",
-              "./dev fuzz-layouts 7 9101 --precision bf16 --keep-clean DIR"},
-    LedgerRow{
-        Allowance::kLimitOfVectors,
-        AllowanceScope::kNoise,
-        "vector-limit",
-        "The error of a gradient, moment or update of a vector may be 4 times its noise scale.",
-        "Largest clean Q 1.95 over the same runs: kernels reduce such sums in low precision "
-        "inside, where noise of outputs does not reach.",
-        "build/cpu/bin/analysis_test --gtest_filter=Bounds.AreTheClassLimitTimesTheNoise"},
-    LedgerRow{
-        Allowance::kLimitOfScalars,
-        AllowanceScope::kNoise,
-        "scalar-limit",
-        "The error of a scalar, and of any tensor of one element that is no FP8 scale, may be 10 "
-        "times its noise scale.",
-        "Five numbers are too few to estimate a spread; a limit of 5 gave 3 % of false alarms.",
-        "build/cpu/bin/analysis_test "
-        "--gtest_filter=Bounds.OfATensorOfOneElementHaveTheLimitOfScalars"},
-    LedgerRow{Allowance::kLimitOfSlices,
-              AllowanceScope::kNoise,
-              "slice-limit",
-              "The error of a row or an index of a dimension may be 10 times its noise scale.",
-              "Largest clean Q of a slice 3.04 over `ttrace_fuzz_layouts 12 1001 --tries 0` in "
-              "three precisions; twice that, and more for one rare flip that no pass showed.",
-              "./dev fuzz-layouts 5 9103 --precision fp8 --keep-clean DIR"},
-    LedgerRow{Allowance::kLimitOfGroups,
-              AllowanceScope::kNoise,
-              "group-limit",
-              "The error of a head or a shard may be 4.6 times its noise scale.",
-              "1.5 times the largest clean Q of a slice, because a mean over slices moves less.",
-              "./dev fuzz-layouts 1 9103 --precision fp8 --keep-clean DIR, without forced passes"},
-    LedgerRow{Allowance::kLimitOfFactors,
-              AllowanceScope::kNoise,
-              "factor-limit",
-              "A factor that all elements share may be 8 times its noise away from 1.",
-              "Largest clean value 3.18 over the runs of slice-limit, times 2.5: K numbers tell "
-              "less than slices do.",
-              "./dev fuzz-layouts 5 9103 --precision fp8 --keep-clean DIR"},
-    LedgerRow{Allowance::kPartsOfUpdates,
-              AllowanceScope::kNoise,
-              "parts-of-updates",
-              "Parts and factors of updated parameters are not judged by T2.",
-              "A few elements whose update flips its sign decide the error of a row.",
-              "./dev fuzz-layouts --case 'precision=bf16 seed=8 layers=2 heads=4 tp=2 sequence=64 "
-              "batch=2 packed=1' --keep-clean DIR, without forced passes"},
-    LedgerRow{
-        Allowance::kPartsOfVectors,
-        AllowanceScope::kNoise,
-        "factors-of-vectors",
-        "Factors of gradients and updates of vectors, and of FP8 scales, are not judged by T2.",
-        "Few elements, whose errors are not like one another.",
-        "build/cpu/bin/analysis_test --gtest_filter=Ledger.EveryRowChangesABoundOrAVerdict"},
     LedgerRow{Allowance::kStorageFlips,
               AllowanceScope::kAny,
               "storage-flips",
@@ -128,13 +70,6 @@ inline constexpr std::array kNoiseRows = {
               "least one ulp of every element.",
               "The factor rounds once more on either side.",
               "./dev fuzz-layouts 4 9103 --precision fp8 --keep-clean DIR, without forced passes"},
-    LedgerRow{
-        Allowance::kLargestPass,
-        AllowanceScope::kNoise,
-        "largest-pass",
-        "The bound is at least 1.2 times the error of the largest pass.",
-        "The first Adam update of a bias changed a sign in one pass and in the candidate: Q 2.05.",
-        "build/cpu/bin/analysis_test --gtest_filter=Bounds.AllowWhatOnePassOfFiveDidAlone"},
     LedgerRow{
         Allowance::kIrreproducible,
         AllowanceScope::kAny,

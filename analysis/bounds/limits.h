@@ -1,20 +1,7 @@
 // Which class of tensors a tensor belongs to, and the limits of every class: the one table to tune.
 //
-// Sources. The shipped limits are defaults, not calibrated for the program at hand. Largest clean Q
-// measured on a pre-norm GPT in BF16 (240-400 clean runs of several layouts, noise passes with
-// permuted samples): activations 0.84, activation gradients 0.96, weight gradients 0.94, norm and
-// bias gradients 1.95, loss per token 0.73. A margin of 1.3 on these held the false-alarm rate of
-// that study; the shipped limits are about twice the clean maximum because other architectures,
-// kernels and layouts were not part of it. In FP8 noise passes move codes as well, and the same
-// limits are as safe: largest clean Q of megatron_mini in four recipes and five layouts 0.6.
-//
-// Parts of a tensor (slices.h). Largest Q of a part over `ttrace_fuzz_layouts 12 1001 --tries 0
-// --precision P`, 12 clean runs each of random models and layouts: 3.04 in BF16 (weight gradients;
-// activations 2.83, their gradients 2.95, losses 1.62), 1.91 in F32, 2.41 in FP8; the limit of a
-// slice is three times the largest, for a rare flip that no pass showed, that of a head or a shard,
-// which is a mean over slices, 1.5 times. Of factors, in units of their noise: 3.18, 2.01 and 2.99;
-// 2.5 times the largest, because K numbers of a tensor and a mean over others tell less than slices
-// do.
+// Noise (T2). The shipped kernel factor is 1: what chance explains is in spread.h, and what passes
+// do not show in bounds.h. KERNEL_MEASUREMENT
 //
 // Operators. Clean R is 1.0 but where a product of another size is computed by another kernel,
 // which may round once more (a bias added to what was rounded: 1.5) or twice. Gradients of an
@@ -51,10 +38,7 @@ namespace ttrace {
 
 // What is held against a limit.
 enum class Statistic : std::uint8_t {
-  kWhole,          // T2: Q of the whole tensor
-  kSlice,          // T2: Q of a row or an index of a dimension
-  kGroup,          // T2: Q of a head or a shard, which hold more
-  kFactor,         // T2: |alpha - 1| / its noise
+  kOfReference,    // T2: the kernel factor of spread.h, of all that is held against noise
   kOperator,       // T1: R
   kOperatorSlice,  // T1: the same of parts and factor
   kOperatorRow,    // of all leading dimensions together
@@ -72,28 +56,25 @@ inline constexpr std::array kTensorClasses = {TensorClass::kActivation,
                                               TensorClass::kLoss,
                                               TensorClass::kScale,
                                               TensorClass::kScalar};
-inline constexpr std::array kStatistics = {Statistic::kWhole,
-                                           Statistic::kSlice,
-                                           Statistic::kGroup,
-                                           Statistic::kFactor,
+inline constexpr std::array kStatistics = {Statistic::kOfReference,
                                            Statistic::kOperator,
                                            Statistic::kOperatorSlice,
                                            Statistic::kOperatorRow,
                                            Statistic::kOperatorGroup,
                                            Statistic::kOperatorFactor};
 
-// "activation gradient"; "T2 q", "T1 slice".
+// "activation gradient"; "T2", "T1 slice".
 [[nodiscard]] std::string_view name_of(TensorClass tensor_class);
 [[nodiscard]] std::string_view name_of(Statistic statistic);
 
 // Which limit.
 struct LimitKey {
   TensorClass tensor_class = TensorClass::kActivation;
-  Statistic statistic = Statistic::kWhole;
+  Statistic statistic = Statistic::kOfReference;
   auto operator<=>(const LimitKey&) const = default;
 };
 
-// "activation gradient T2 slice".
+// "activation gradient T1 slice".
 [[nodiscard]] std::string to_string(const LimitKey& key);
 
 // The largest value that passes; 0: not judged.

@@ -1,5 +1,7 @@
 #include "analysis/bounds/noise.h"
 
+#include "trace/sums/squared.h"
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -19,7 +21,7 @@ TensorId of_all_microbatches(TensorId id) {
 // Sums until complete() makes means of them.
 void add_row(const NoiseRow& row, TensorNoise& noise) {
   noise.mean_squared += row.sum_squared;
-  noise.largest_squared = std::max(noise.largest_squared, row.sum_squared);
+  noise.mean_fourth += squared(row.sum_squared);
   noise.max_abs = std::max(noise.max_abs, row.max_abs);
   noise.nonfinite += row.nonfinite;
   if (row.covered) {
@@ -33,29 +35,35 @@ void add_row(const NoiseRow& row, TensorNoise& noise) {
   noise.along_squared = noise.along_squared.value_or(0.0) + std::pow(*row.along_reference, 2);
   if (row.slices.size() > noise.slices.size()) {
     noise.slices.resize(row.slices.size());
+    noise.slices_fourth.resize(row.slices.size());
   }
   for (std::size_t i = 0; i < row.slices.size(); ++i) {
     noise.slices[i] += row.slices[i];
+    noise.slices_fourth[i] += squared(row.slices[i]);
   }
 }
 
 void complete(TensorNoise& noise) {
   noise.mean_squared /= noise.passes;
+  noise.mean_fourth /= noise.passes;
   if (!noise.along_squared) {
     noise.slices.clear();
+    noise.slices_fourth.clear();
     return;
   }
   *noise.along_squared /= noise.passes;
   for (double& slice : noise.slices) {
     slice /= noise.passes;
   }
+  for (double& slice : noise.slices_fourth) {
+    slice /= noise.passes;
+  }
 }
 
-// Counts the second run of the reference like one more pass that may be the largest.
+// No number is below that of the second run of the reference.
 void take_in(const NoiseRow& second, TensorNoise& noise) {
   noise.irreproducible = second.sum_squared;
   noise.mean_squared = std::max(noise.mean_squared, second.sum_squared);
-  noise.largest_squared = std::max(noise.largest_squared, second.sum_squared);
   noise.max_abs = std::max(noise.max_abs, second.max_abs);
   noise.nonfinite += second.nonfinite;
   if (!noise.along_squared || !second.along_reference) {
@@ -63,8 +71,10 @@ void take_in(const NoiseRow& second, TensorNoise& noise) {
   }
   noise.along_squared = std::max(*noise.along_squared, std::pow(*second.along_reference, 2));
   noise.slices.resize(std::max(noise.slices.size(), second.slices.size()));
+  noise.slices_fourth.resize(noise.slices.size());
   for (std::size_t i = 0; i < second.slices.size(); ++i) {
     noise.slices[i] = std::max(noise.slices[i], second.slices[i]);
+    noise.slices_fourth[i] = std::max(noise.slices_fourth[i], squared(noise.slices[i]));
   }
 }
 
@@ -106,6 +116,7 @@ NoiseModel::NoiseModel(NoiseTotals totals,
     }
   }
 
+  double moved = 0.0;
   for (const Match& match : matches) {
     const TensorNoise* noise = find(match.id);
     if (noise == nullptr || match.reference.empty()) {
@@ -118,16 +129,20 @@ NoiseModel::NoiseModel(NoiseTotals totals,
     }
     const Record& record = *match.reference.front().record;
     const auto count = static_cast<double>(element_count(record.placement.logical_shape()));
+    const std::size_t dimensions = record.placement.logical_shape().size();
+    NoiseSpread& spread = dimensions > 1 ? kind.of_others : kind.of_vectors;
+    spread.squared.add(noise->mean_squared, noise->mean_fourth, noise->passes);
+    moved += noise->mean_squared > 0.0 ? 1.0 : 0.0;
     const double independent = noise->mean_squared * record.norm * record.norm / count;
     if (noise->along_squared && independent > 0.0) {
-      kind.alignments += *noise->along_squared / independent;
-      kind.tensors += 1.0;
+      spread.along.add(*noise->along_squared / independent);
     }
     if (is_scale(match.id) && record.max_abs > 0.0) {
       double& relative = scales_[of_all_microbatches(match.id)];
       relative = std::max(relative, noise->max_abs / record.max_abs);
     }
   }
+  moved_ = std::max(1.0, moved);
 }
 
 const TensorNoise* NoiseModel::find(const TensorId& id) const {

@@ -5,6 +5,7 @@
 
 #include "analysis/align/matching.h"
 #include "analysis/bounds/irreproducible.h"
+#include "analysis/bounds/spread.h"
 #include "trace/base/tensor_id_hash.h"
 #include "trace/file/noise_table.h"
 
@@ -25,14 +26,15 @@ namespace ttrace {
 
 // What all passes m_k did to one tensor.
 struct TensorNoise {
-  double mean_squared = 0.0;     // s^2 = mean_k ||m_k - r||^2
-  double largest_squared = 0.0;  // of one pass: a rare event weighs little in the mean
-  double max_abs = 0.0;          // largest element of any m_k - r
-  int passes = 0;                // that hold the tensor
-  std::uint64_t nonfinite = 0;   // NaN and Inf that the passes produced
-  // By slice (slices.h), mean over the passes; empty where not all passes tell, and of
-  // tensors that no pass moved.
+  double mean_squared = 0.0;    // s^2 = mean_k ||m_k - r||^2
+  double mean_fourth = 0.0;     // mean_k ||m_k - r||^4
+  double max_abs = 0.0;         // largest element of any m_k - r
+  int passes = 0;               // that hold the tensor
+  std::uint64_t nonfinite = 0;  // NaN and Inf that the passes produced
+  // By slice (slices.h), mean over the passes of the squared norm and of its square; empty where
+  // not all passes tell, and of tensors that no pass moved.
   std::vector<double> slices;
+  std::vector<double> slices_fourth = {};
   std::optional<double> along_squared;  // mean_k <m_k - r, r>^2, where all passes tell
   double irreproducible = 0.0;       // ||r' - r||^2 of the self-check's run r', which none of the
                                      // numbers above is below
@@ -43,15 +45,24 @@ struct TensorNoise {
   [[nodiscard]] bool untouched() const { return covered == false && mean_squared == 0.0; }
 };
 
+// What tensors that are like one another tell of how their noise varies.
+struct NoiseSpread {
+  Scatter squared;  // of ||m_k - r||^2
+  // Of <m - r, r>^2 n / (||m - r||^2 ||r||^2): how much more of the noise lies along r than if
+  // elements moved independently of one another.
+  Likeness along;
+};
+
 // The noise of all tensors of one kind and slot in one step.
 struct KindNoise {
   double largest = 0.0;  // D: of an element
-  // Of <m - r, r>^2 n / (||m - r||^2 ||r||^2), over the tensors that tell it.
-  double alignments = 0.0;
-  double tensors = 0.0;
+  NoiseSpread of_vectors = {};
+  NoiseSpread of_others = {};
 
-  // How much more of the noise lies along r than if elements moved independently of one another.
-  [[nodiscard]] double alignment() const { return tensors == 0.0 ? 1.0 : alignments / tensors; }
+  // `dimensions` of the logical tensor.
+  [[nodiscard]] const NoiseSpread& spread(std::size_t dimensions) const {
+    return dimensions > 1 ? of_others : of_vectors;
+  }
 };
 
 // The noise of every tensor, summed pass by pass.
@@ -85,6 +96,8 @@ class NoiseModel {
   [[nodiscard]] const Irreproducible& irreproducible() const { return irreproducible_; }
   // Null where no pass holds the tensor.
   [[nodiscard]] const TensorNoise* find(const TensorId& id) const;
+  // The number of tensors that any pass moved, at least 1.
+  [[nodiscard]] double moved() const { return moved_; }
   // Of this one's step, kind and slot; without noise where no pass holds any.
   [[nodiscard]] KindNoise of_kind(const TensorId& id) const;
   // The largest noise of an element over max |r|, of a scale or an amax history in all
@@ -106,6 +119,7 @@ class NoiseModel {
   int passes_ = 0;
   NoiseTotals::Tensors tensors_;
   Irreproducible irreproducible_;
+  double moved_ = 1.0;
   std::map<std::tuple<std::int64_t, Kind, int>, KindNoise> kinds_;
   std::map<TensorId, double> scales_;  // by id without micro-batch
   std::map<std::pair<std::int64_t, std::string>, double> if_all_alike_;

@@ -79,6 +79,14 @@ std::vector<int> holders(std::span<const Shard> shards, const std::vector<Range>
   });
 }
 
+// By what a sort of parts is judged.
+struct PartLimit {
+  double limit = 0.0;
+  double own = 1.0;     // weight of a part's own noise
+  double pooled = 0.0;  // of what parts of its size have on average
+  std::optional<RatioLimit> ratio = {};
+};
+
 // Looks for the part that is farthest beyond, or nearest to, its bound.
 class Search {
  public:
@@ -100,14 +108,65 @@ class Search {
   }
 
  private:
-  // `mean`: the part's squared noise over all passes.
-  [[nodiscard]] SliceComparison compare(const SliceSums& sums, double mean, double limit) const {
+  [[nodiscard]] double share_of(std::int64_t elements) const {
+    return static_cast<double>(elements) /
+           static_cast<double>(std::max<std::int64_t>(1, slices_.all.count));
+  }
+
+  // Of a right tensor's parts, any one exceeds its limit with the probability of the whole.
+  [[nodiscard]] double by_chance() const {
+    const std::size_t parts = slices_.sums.size() + context_.candidate.size() +
+                              static_cast<std::size_t>(pair_.shape.back());
+    return context_.bound.spread->by_chance / static_cast<double>(parts);
+  }
+
+  [[nodiscard]] PartLimit limit_from(double freedom, double own, double pooled) const {
+    const RatioLimit ratio = ratio_limit(
+        context_.bound.spread->kernel_factor, freedom, (own + pooled) * freedom, by_chance());
+    return {ratio.value, own, pooled, ratio};
+  }
+
+  // Of a slicing's slices.
+  [[nodiscard]] PartLimit limit_of(const Slicing& slicing) const {
     const SliceBound& bound = context_.bound;
     const double passes = noise_.passes;
-    const double share = static_cast<double>(sums.count) /
-                         static_cast<double>(std::max<std::int64_t>(1, slices_.all.count));
-    const double mixed = (passes * mean + bound.pooled_passes * share * noise_.mean_squared) /
-                         (passes + bound.pooled_passes);
+    if (!bound.spread) {
+      return {has_own_limit(slicing) ? bound.row_limit : bound.limit, passes, bound.pooled_passes};
+    }
+    Scatter scatter;
+    Likeness alike;
+    const double expected = noise_.mean_squared / static_cast<double>(slicing.count);
+    for (std::size_t at = slicing.first;
+         at < slicing.first + static_cast<std::size_t>(slicing.count);
+         ++at) {
+      scatter.add(noise_.slices[at], noise_.slices_fourth[at], noise_.passes);
+      alike.add(noise_.slices[at] / expected);
+    }
+    const double freedom =
+        std::min(scatter.freedom(),
+                 static_cast<double>(slices_.all.count) / static_cast<double>(slicing.count));
+    return limit_from(freedom, passes, alike.weight(passes * freedom) / freedom);
+  }
+
+  // Of a head or a rank's part. `freedom`: of what it holds at least.
+  [[nodiscard]] PartLimit limit_of_group(std::int64_t elements, double freedom = 0.0) const {
+    const SliceBound& bound = context_.bound;
+    if (!bound.spread) {
+      return {bound.group_limit, static_cast<double>(noise_.passes), bound.pooled_passes};
+    }
+    return limit_from(std::max(freedom, bound.spread->freedom * share_of(elements)),
+                      noise_.passes,
+                      bound.pooled_passes);
+  }
+
+  // `mean`: the part's squared noise over all passes.
+  [[nodiscard]] SliceComparison compare(const SliceSums& sums,
+                                        double mean,
+                                        const PartLimit& part) const {
+    const SliceBound& bound = context_.bound;
+    const double mixed =
+        (part.own * mean + part.pooled * share_of(sums.count) * noise_.mean_squared) /
+        (part.own + part.pooled);
     const double scale =
         std::sqrt(std::max(bound.growth * mixed, bound.relative_squared * sums.reference_squared) +
                   bound.added_squared);
@@ -115,7 +174,8 @@ class Search {
     result.error = std::sqrt(sums.difference_squared);
     result.scale = scale;
     result.q = result.error / scale;
-    result.bound = limit * scale;
+    result.bound = part.limit * scale;
+    result.ratio = part.ratio;
     return result;
   }
 
@@ -130,14 +190,14 @@ class Search {
     return true;
   }
 
-  [[nodiscard]] SliceComparison slice(const Slicing& slicing, std::int64_t number) const {
+  [[nodiscard]] SliceComparison slice(const Slicing& slicing,
+                                      std::int64_t number,
+                                      const PartLimit& part) const {
     const std::size_t at = slicing.first + static_cast<std::size_t>(number);
-    const bool is_row = has_own_limit(slicing);
-    const double limit = is_row ? context_.bound.row_limit : context_.bound.limit;
-    SliceComparison result = compare(slices_.sums[at], noise_.slices[at], limit);
-    if (is_row && result.beyond() && context_.bound.has_sparse_rows) {
+    SliceComparison result = compare(slices_.sums[at], noise_.slices[at], part);
+    if (has_own_limit(slicing) && result.beyond() && context_.bound.has_sparse_rows) {
       const double of_few = limit_of_row_of(elements_that_matter(slicing, number));
-      result.bound *= std::max(1.0, of_few / limit);
+      result.bound *= std::max(1.0, of_few / part.limit);
     }
     return result;
   }
@@ -167,21 +227,22 @@ class Search {
   void look_at(const Slicing& slicing) {
     std::int64_t found = -1;
     double& largest = has_own_limit(slicing) ? row_q_ : slice_q_;
+    const PartLimit limit = limit_of(slicing);
     for (std::int64_t i = 0; i < slicing.count; ++i) {
-      found = offer(slice(slicing, i), largest) ? i : found;
+      found = offer(slice(slicing, i, limit), largest) ? i : found;
     }
     if (found >= 0) {
-      slicing.is_of_rows() ? name_row(found) : name_indices(slicing, found);
+      slicing.is_of_rows() ? name_row(found) : name_indices(slicing, found, limit);
     }
   }
 
   // Neighbours of the worst slice that are beyond their bounds belong to it.
-  void name_indices(const Slicing& slicing, std::int64_t found) {
+  void name_indices(const Slicing& slicing, std::int64_t found, const PartLimit& limit) {
     Range range{slicing.dim, found, found + 1};
-    while (range.begin > 0 && slice(slicing, range.begin - 1).beyond()) {
+    while (range.begin > 0 && slice(slicing, range.begin - 1, limit).beyond()) {
       --range.begin;
     }
-    while (range.end < slicing.count && slice(slicing, range.end).beyond()) {
+    while (range.end < slicing.count && slice(slicing, range.end, limit).beyond()) {
       ++range.end;
     }
     worst_.where = "rows " + range_text(range) + " of dimension " + std::to_string(slicing.dim);
@@ -206,13 +267,16 @@ class Search {
       return;
     }
     const std::vector<SliceSums> heads = sum_groups(slices_.of(*slicing), size);
+    const std::optional<RatioLimit> of_slices = limit_of(*slicing).ratio;
+    const PartLimit limit =
+        limit_of_group(heads.front().count, of_slices ? of_slices->freedom : 0.0);
     for (std::size_t i = 0; i < heads.size(); ++i) {
       const Range range{
           last, static_cast<std::int64_t>(i) * size, static_cast<std::int64_t>(i + 1) * size};
       const auto first =
           noise_.slices.begin() + static_cast<std::ptrdiff_t>(slicing->first) + range.begin;
       const double noise = std::accumulate(first, first + size, 0.0);
-      if (offer(compare(heads[i], noise, context_.bound.group_limit), group_q_)) {
+      if (offer(compare(heads[i], noise, limit), group_q_)) {
         worst_.where = "head " + std::to_string(i) + ", " + range_text(range) + " of dimension " +
                        std::to_string(last);
         worst_.ranks = holders(context_.candidate, {range});
@@ -257,7 +321,7 @@ class Search {
           noise *= share_of(dim, placement.dims[dim]);
         }
       }
-      if (offer(compare(shard.sums, noise, context_.bound.group_limit), group_q_)) {
+      if (offer(compare(shard.sums, noise, limit_of_group(shard.sums.count)), group_q_)) {
         worst_.where = "the shard of " + ranks_text(shard.ranks);
         worst_.ranks = shard.ranks;
       }
@@ -333,6 +397,15 @@ std::optional<SliceComparison> worst_slice(const TensorPair& pair,
   return Search(pair, slices, context).run();
 }
 
+void add_terms(const RatioLimit& ratio, Check& check) {
+  check.terms.insert(check.terms.end(),
+                     {{Term::kLimit, ratio.value},
+                      {Term::kKernelFactor, ratio.kernel_factor},
+                      {Term::kFreedom, ratio.freedom},
+                      {Term::kFreedomOfEstimate, ratio.freedom_of_estimate},
+                      {Term::kByChance, ratio.by_chance}});
+}
+
 Check check_of(const SliceComparison& slice, Question question) {
   Check check;
   check.question = question;
@@ -341,12 +414,16 @@ Check check_of(const SliceComparison& slice, Question question) {
   check.holds = !slice.beyond();
   check.origin = BoundOrigin::kNoise;
   check.place = {slice.where, slice.ranks};
-  check.terms = {{Term::kScale, slice.scale},
-                 {Term::kQ, slice.q},
-                 {Term::kSliceQ, slice.slice_q},
-                 {Term::kRowQ, slice.row_q},
-                 {Term::kGroupQ, slice.group_q},
-                 {Term::kIsAddend, slice.is_addend ? 1.0 : 0.0}};
+  check.terms = {{Term::kScale, slice.scale}, {Term::kQ, slice.q}};
+  if (slice.ratio) {
+    add_terms(*slice.ratio, check);
+    return check;
+  }
+  check.terms.insert(check.terms.end(),
+                     {{Term::kSliceQ, slice.slice_q},
+                      {Term::kRowQ, slice.row_q},
+                      {Term::kGroupQ, slice.group_q},
+                      {Term::kIsAddend, slice.is_addend ? 1.0 : 0.0}});
   return check;
 }
 
@@ -360,6 +437,9 @@ Check check_of(const FactorComparison& factor, Question question) {
   check.origin = BoundOrigin::kNoise;
   check.place.where = factor.where;
   check.terms = {{Term::kScale, factor.scale}, {Term::kNeededLimit, factor.needed_limit()}};
+  if (factor.ratio) {
+    add_terms(*factor.ratio, check);
+  }
   return check;
 }
 

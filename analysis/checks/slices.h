@@ -4,16 +4,17 @@
 // A whole tensor's error hides an error in a few of its rows. Slice i has n_i of the n elements,
 // v_i = mean_k ||m_k - r||^2 over the slice, and s^2 is the same over the whole tensor:
 //
-//   v    = (K v_i + 5 s^2 n_i / n) / (K + 5)        K passes
-//   Q_i  = ||c - r||_i / sqrt(growth v + (2 ulp(max |r|))^2)
-//   bound: slice_limit of the tensor's class (limits.h);
-//          group_limit for heads and shards, whose Q is a mean over slices and varies less
+//   v    = (K v_i + w s^2 n_i / n) / (K + w)        K passes
+//   Q_i  = ||c - r||_i / sqrt(growth v + added)     of the whole tensor (bounds.h)
+//   bound: T2: the ratio limit (spread.h) of nu_i and (K + w) nu_i degrees of freedom;
+//          T1: the limit of the tensor's class, of slices, or of groups, whose Q varies less
 //
 // A few elements of K passes do not measure their noise well, and some slices hardly moved by
-// chance. So we mix a slice's own noise with the average noise of a slice of its size. `growth` is
-// that of the whole tensor's noise, by what micro-batches round alike and by what updates brought
-// from earlier steps (bounds.h). For a group of slices, v_i adds up. For a
-// rank's part, it is s^2 times the share of the noise that its indices have in every dimension.
+// chance. So we mix a slice's own noise with the average noise of a slice of its size. nu_i and the
+// weight w follow from how the slices' noise varies between passes and between slices; T1 has one
+// pass, and w = 5. For a group of slices, v_i adds up, nu_i is the whole tensor's in proportion
+// to its elements (of a head at least that of one slice), and w = 5. For a rank's part, v_i is
+// s^2 times the share of the noise that its indices have in every dimension.
 // Where rows have a limit of their own, it grows for a row in which few elements matter
 // (limit_of_row_of() in limits.h).
 //
@@ -44,13 +45,17 @@ struct SliceComparison {
   double scale = 0.0;      // of its own noise
   double q = 0.0;          // error / scale
   double bound = 0.0;
-  double slice_q = 0.0;    // largest of any row or index of a dimension
-  double row_q = 0.0;      // largest of any row, where rows have a limit of their own
-  double group_q = 0.0;    // largest of any head, shard or addend
+  std::optional<RatioLimit> ratio = {};  // that the bound follows from
+  double slice_q = 0.0;                  // largest of any row or index of a dimension
+  double row_q = 0.0;                    // largest of any row, where rows have a limit of their own
+  double group_q = 0.0;                  // largest of any head, shard or addend
   bool is_addend = false;  // of a sum over ranks, against what the rank's own rows give
 
   [[nodiscard]] bool beyond() const { return error > bound; }
 };
+
+// Where a limit of T2 is from.
+void add_terms(const RatioLimit& ratio, Check& check);
 
 // The check of a part or of a factor with its numbers and place; symptom and sentence are the
 // caller's.

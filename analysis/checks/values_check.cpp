@@ -172,12 +172,9 @@ void add_terms(const Bound& bound, Check& check) {
                     : check.value == 0.0 ? 0.0
                                          : std::numeric_limits<double>::infinity()}};
   }
-  if (bound.passes > 0) {
-    check.terms.insert(check.terms.end(),
-                       {{Term::kLimit, bound.limit},
-                        {Term::kLargestPass, bound.largest_pass},
-                        {Term::kPassMargin, bound.pass_margin},
-                        {Term::kPasses, static_cast<double>(bound.passes)}});
+  if (bound.ratio) {
+    add_terms(*bound.ratio, check);
+    check.terms.push_back({Term::kPasses, static_cast<double>(bound.passes)});
   }
   check.components = bound.yardstick.components();
 }
@@ -310,18 +307,19 @@ std::vector<Check> part_checks(const Bounds& bounds,
   if (judged.statistics.difference_squared == 0.0 || judged.id.kind == Kind::kRouting) {
     return checks;
   }
-  const std::optional<SliceBound> bound = bounds.of_slices(judged);
+  const std::optional<PartBounds> parts = bounds.of_parts(judged);
+  if (!parts) {
+    return checks;
+  }
   const Slices slices = sum_slices(pair);
-  if (bound) {
-    if (const auto worst = worst_slice(pair, slices, {*bound, candidate, head})) {
+  if (parts->slices) {
+    if (const auto worst = worst_slice(pair, slices, {*parts->slices, candidate, head})) {
       checks.push_back(worst_part_check(*worst, judged.statistics.reference_norm()));
     }
   }
-  if (slices.all.reference_squared > 0.0) {
-    if (const auto factor =
-            bounds.of_factor(judged, slices.all.along_reference / slices.all.reference_squared)) {
-      checks.push_back(common_factor_check(*factor));
-    }
+  if (parts->factor && slices.all.reference_squared > 0.0) {
+    checks.push_back(common_factor_check(
+        parts->factor->compare(slices.all.along_reference / slices.all.reference_squared)));
   }
   return checks;
 }

@@ -14,12 +14,14 @@ namespace ttrace {
 enum class Term : std::uint8_t {
   // Of whatever is held against a limit.
   kScale,  // of the error, or of a factor; 0: it must be equal
-  kLimit,  // bound / scale, without what the bound may always be
+  kLimit,  // bound / scale
   kQ,      // value / scale
-  // T2.
-  kPasses,       // noise passes
-  kLargestPass,  // max_k ||m_k - r||
-  kPassMargin,   // the bound is at least this times kLargestPass
+  // T2: limit = kernel factor x root of F's quantile; see spread.h.
+  kPasses,  // noise passes
+  kKernelFactor,
+  kFreedom,            // degrees of freedom of the error
+  kFreedomOfEstimate,  // of the scale
+  kByChance,           // share of right errors beyond the limit
   // Parts and factors, over all that the tensor has.
   kSliceQ,
   kRowQ,

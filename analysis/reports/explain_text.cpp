@@ -83,15 +83,17 @@ void write_checks(std::ostream& out, const Explanation& explanation) {
   write_columns(out, rows);
 }
 
-// "= 2 x scale", or what else the bound is.
+// "2 x scale: 1 x the root of F(40, 200), which 1e-07 of right errors exceed".
 std::string bound_text(const Check& check, double scale) {
-  const double margin = check.find(Term::kPassMargin).value_or(0.0);
-  if (margin > 0.0 && margin * check.term(Term::kLargestPass) >= check.bound) {
-    return fmt::format("{} x the largest pass, {}",
-                       long_number(margin),
-                       long_number(check.term(Term::kLargestPass)));
+  std::string text = long_number(check.bound / scale) + " x scale";
+  if (const auto factor = check.find(Term::kKernelFactor)) {
+    text += fmt::format(": {} x the root of F({}, {}), which {} of right errors exceed",
+                        short_number(*factor),
+                        short_number(check.term(Term::kFreedom)),
+                        short_number(check.term(Term::kFreedomOfEstimate)),
+                        short_number(check.term(Term::kByChance)));
   }
-  return long_number(check.bound / scale) + " x scale";
+  return text;
 }
 
 // 0 where no scale was asked.

@@ -1,6 +1,8 @@
 #include "analysis/bounds/bounds.h"
 
 #include "analysis/bounds/limits.h"
+#include "analysis/bounds/spread.h"
+#include "analysis/findings/wording.h"
 #include "analysis/trace_builder.h"
 #include "trace/base/unit_in_last_place.h"
 
@@ -70,7 +72,7 @@ TEST(Limits, EveryClassAndStatisticHasItsNameAndLimit) {
   std::set<std::string_view> names;
   for (const TensorClass tensor_class : kTensorClasses) {
     EXPECT_TRUE(names.insert(name_of(tensor_class)).second);
-    EXPECT_GT(shipped_limit({tensor_class, Statistic::kWhole}), 1.0);
+    EXPECT_EQ(shipped_limit({tensor_class, Statistic::kOfReference}), 1.0);
     EXPECT_GT(shipped_limit({tensor_class, Statistic::kOperator}), 1.0);
     EXPECT_GT(default_factor(tensor_class, 0), 1.0);
   }
@@ -101,15 +103,14 @@ TEST(Limits, RowsOfInputGradientsAreNotJudgedByTheirOperators) {
   EXPECT_EQ(limit(TensorClass::kInputGradient, Statistic::kOperatorSlice), 0.0);
   EXPECT_EQ(limit(TensorClass::kInputGradient, Statistic::kOperatorRow), 0.0);
   EXPECT_EQ(limit(TensorClass::kInputGradient, Statistic::kOperatorGroup), 0.0);
-  EXPECT_EQ(limit(TensorClass::kVector, Statistic::kSlice), 0.0);
 }
 
 TEST(Limits, CalibratedOnesReplaceTheirShippedOnesAlone) {
   Limits limits;
-  limits.calibrate({TensorClass::kVector, Statistic::kWhole}, 3.5);
-  EXPECT_EQ(limits.of({TensorClass::kVector, Statistic::kWhole}), 3.5);
-  EXPECT_EQ(limits.of({TensorClass::kActivation, Statistic::kWhole}), 2.0);
-  EXPECT_FALSE(limits.is_calibrated({TensorClass::kActivation, Statistic::kWhole}));
+  limits.calibrate({TensorClass::kVector, Statistic::kOfReference}, 1.5);
+  EXPECT_EQ(limits.of({TensorClass::kVector, Statistic::kOfReference}), 1.5);
+  EXPECT_EQ(limits.of({TensorClass::kActivation, Statistic::kOfReference}), 1.0);
+  EXPECT_FALSE(limits.is_calibrated({TensorClass::kActivation, Statistic::kOfReference}));
 }
 
 TEST(Limits, InFp8ScalarsAreRoundedAsInBf16) {
@@ -144,14 +145,21 @@ TEST(Ulp, OfAPowerOfTwoFormatIsTheNumberItself) {
 // update, in the candidate and in one pass of five, and a bias added it to all rows.
 TEST(Bounds, AllowWhatOnePassOfFiveDidAlone) {
   const std::string id = "s1/m0/output/a/0";
-  std::vector<NoisePass> noise;
-  for (int number = 1; number <= 5; ++number) {
-    const double norm = number == 2 ? 0.019 : 0.0034;
-    noise.push_back({number, {{parse_tensor_id(id), norm * norm, 0.002, 0}}});
-  }
-  const Bound bound = bound_of(id, NoiseModel(noise, {}));
-  EXPECT_NEAR(bound.value, 1.2 * 0.019, 1e-9);
+  ReferenceTensors reference;
+  reference.add(id, {3, 1});
+  const auto bound_with = [&](double largest) {
+    std::vector<NoisePass> noise;
+    for (int number = 1; number <= 5; ++number) {
+      const double norm = number == 2 ? largest : 0.0034;
+      noise.push_back({number, {{parse_tensor_id(id), norm * norm, 0.002, 0}}});
+    }
+    return bound_of(id, NoiseModel(noise, reference.matches()));
+  };
+  const Bound bound = bound_with(0.019);
+  EXPECT_LT(bound.ratio.value().freedom, 1.0);
+  EXPECT_GT(bound.value, 1.2 * 0.019);
   EXPECT_LT(2.0 * bound.scale.value(), 0.0187);
+  EXPECT_LT(bound_with(0.0035).value, 0.019);
 }
 
 // An amax is one element, which moves in some passes only: in micro-batch 1, whose scale is twice
@@ -200,16 +208,57 @@ TEST(Bounds, ParametersOfLaterStepsHavePassedThroughUpdates) {
   EXPECT_EQ(bound_of("s1/param/w/0", none).origin, BoundOrigin::kClassDefault);
 }
 
-TEST(Bounds, AreTheClassLimitTimesTheNoise) {
-  const NoiseModel noise(passes({noise_row("s0/m0/output/a/0", 0.5, 0.4),
-                                 noise_row("s0/main_grad/b.bias/0", 0.5, 0.4)}),
-                         {});
+// A tensor of three elements has at most three degrees of freedom, and five passes tell five times
+// as many.
+TEST(Bounds, AreTheRatioLimitTimesTheNoise) {
+  const NoiseModel noise(passes({noise_row("s0/m0/output/a/0", 0.5, 0.4)}), {});
   const Bound activation = bound_of("s0/m0/output/a/0", noise);
-  EXPECT_DOUBLE_EQ(activation.value, 2.0 * 0.5);
+  const RatioLimit limit = ratio_limit(1.0, 3.0, 15.0, kFalseAlarmsPerRun / 3.0);
+  ASSERT_TRUE(activation.ratio);
+  EXPECT_EQ(activation.ratio->freedom, limit.freedom);
+  EXPECT_EQ(activation.ratio->freedom_of_estimate, limit.freedom_of_estimate);
+  EXPECT_DOUBLE_EQ(activation.value, limit.value * 0.5);
   EXPECT_DOUBLE_EQ(activation.scale.value(), 0.5);
-  EXPECT_EQ(activation.source, "5 noise passes x 2 (default limit)");
+  EXPECT_EQ(activation.source, "5 noise passes x " + short_number(limit.value));
   EXPECT_EQ(activation.origin, BoundOrigin::kNoise);
-  EXPECT_DOUBLE_EQ(bound_of("s0/main_grad/b.bias/0", noise, ElementType::kF64, 1).value, 4.0 * 0.5);
+}
+
+// A step of more tensors must not alarm more often.
+TEST(Bounds, AllTensorsOfARunShareTheRateOfFalseAlarms) {
+  ReferenceTensors reference;
+  std::vector<NoiseRow> rows;
+  for (int module = 0; module < 100; ++module) {
+    const std::string id = "s0/m0/output/" + std::to_string(module) + "/0";
+    reference.add(id, {3, 1});
+    rows.push_back(noise_row(id, 0.5, 0.4));
+  }
+  const NoiseModel many(passes(rows), reference.matches());
+  const RatioLimit limit = bound_of("s0/m0/output/7/0", many).ratio.value();
+  EXPECT_LE(limit.by_chance, kFalseAlarmsPerRun / 300.0);
+  EXPECT_GT(limit.by_chance, kFalseAlarmsPerRun / 340.0);
+}
+
+// Vectors and matrices of one kind vary in their own ways.
+TEST(Bounds, FreedomIsThatOfTensorsOfOneKindAndRank) {
+  ReferenceTensors reference;
+  std::vector<NoisePass> noise(5);
+  for (int module = 0; module < 20; ++module) {
+    const std::string name = std::to_string(module);
+    const std::string matrix = "s0/main_grad/" + name + ".weight/0";
+    const std::string vector = "s0/main_grad/" + name + ".bias/0";
+    reference.add(matrix, {100, 10});
+    reference.add(vector, {100});
+    for (int seed = 1; seed <= 5; ++seed) {
+      NoisePass& pass = noise[static_cast<std::size_t>(seed) - 1];
+      pass.seed = seed;
+      pass.rows.push_back(testing::as_pass(noise_row(matrix, 0.5, 0.4), {100, 10}, seed));
+      pass.rows.push_back(testing::as_pass(noise_row(vector, 0.5, 0.4), {4}, seed));
+    }
+  }
+  const NoiseModel model(noise, reference.matches());
+  const KindNoise kind = model.of_kind(parse_tensor_id("s0/main_grad/0.weight/0"));
+  EXPECT_GT(kind.spread(2).squared.freedom(), 150.0);
+  EXPECT_NEAR(kind.spread(1).squared.freedom(), 4.0, 0.2);
 }
 
 TEST(Bounds, AverageTheSquaresOfThePasses) {
@@ -302,26 +351,20 @@ TEST(Bounds, WhereOperandsOfProductsAreRoundedAreClassDefaults) {
 TEST(Bounds, GiveScalarsOneRoundingOfTheComputingPrecision) {
   const NoiseModel noise(passes({noise_row("s0/scalar/loss/0", 1e-6, 1e-6)}), {});
   const Bound bound = bound_of("s0/scalar/loss/0", noise, ElementType::kF64, 0);
-  EXPECT_NEAR(bound.value, 10.0 * rounding_error(ElementType::kBF16) * 5.0, 1e-8);
+  EXPECT_NEAR(bound.scale.value(), rounding_error(ElementType::kBF16) * 5.0, 1e-8);
 }
 
 // Symptom: without forced passes, a clean run of torchtitan in BF16 diverged at its loss, one
 // number that was 2.5 times its noise scale away.
-TEST(Bounds, OfATensorOfOneElementHaveTheLimitOfScalars) {
-  const NoiseModel noise(
-      passes({noise_row("s0/m0/loss/loss/0", 0.5, 0.5), noise_row("s0/m0/scale/a/0", 0.5, 0.5)}),
-      {});
+TEST(Bounds, OfATensorOfOneElementAreWide) {
+  const NoiseModel noise(passes({noise_row("s0/m0/loss/loss/0", 0.5, 0.5)}), {});
   const double value = 4.0;
   const Statistics one = compare(ElementType::kF64, &value, ElementType::kF64, &value, 1);
   const TensorId loss = parse_tensor_id("s0/m0/loss/loss/0");
   const Bound bound = Bounds(noise, ElementType::kBF16, true).of({loss, 1, ElementType::kF64, one});
-  EXPECT_DOUBLE_EQ(bound.value, 10.0 * 0.5);
-  EXPECT_EQ(bound.source, "5 noise passes x 10 (default limit)");
-  EXPECT_DOUBLE_EQ(bound_of("s0/m0/loss/loss/0", noise, ElementType::kF64, 1).value, 2.0 * 0.5);
-
-  const TensorId scale = parse_tensor_id("s0/m0/scale/a/0");
-  EXPECT_DOUBLE_EQ(
-      Bounds(noise, ElementType::kBF16, true).of({scale, 0, ElementType::kF64, one}).limit, 2.0);
+  EXPECT_DOUBLE_EQ(bound.ratio.value().freedom, 1.0);
+  EXPECT_GT(bound.value, 2.0 * 2.5 * 0.5);
+  EXPECT_GT(bound.value, bound_of("s0/m0/loss/loss/0", noise, ElementType::kF64, 1).value);
 }
 
 TEST(Bounds, OfOptimizerResultsKnowTheFlipsOfOtherTensorsOfTheirKind) {
@@ -336,7 +379,7 @@ TEST(Bounds, OfOptimizerResultsKnowTheFlipsOfOtherTensorsOfTheirKind) {
   EXPECT_DOUBLE_EQ(noise.of_kind(parse_tensor_id("s0/master/big/0")).largest, 0.5);
   // Never moved itself, yet a flip of its three elements must pass.
   const Bound bound = bound_of("s0/master/small/0", noise);
-  EXPECT_DOUBLE_EQ(bound.value, 2.0 * 1.5);
+  EXPECT_DOUBLE_EQ(bound.scale.value(), 1.5);
   EXPECT_LT(bound_of("s1/master/small/0", noise).value, 1e-14);
 }
 
@@ -407,29 +450,31 @@ TEST(Bounds, LaterStepsInheritWhatUpdatesOfBiasesDo) {
     reference.add(to_string(row.id), {1, 3});
   }
   const NoiseModel noise(passes(rows), reference.matches());
-  // Inherited: 5^2 - 3^2 = 4^2. Limit of vectors 4 over 2: l^2 = 4.
+  // Inherited: 5^2 - 3^2 = 4^2.
   EXPECT_NEAR(
       bound_of("s1/m0/output/a/0", noise).scale.value(), std::sqrt(25.0 + 3.0 * 16.0) * 1e-3, 1e-9);
   EXPECT_NEAR(bound_of("s0/m0/output/a/0", noise).scale.value(), 3e-3, 1e-9);
   EXPECT_NEAR(bound_of("s1/m0/output/b/0", noise).scale.value(), 1e-3, 1e-9);
 
   // Symptom: in the second step of a clean F16 run one column of a gradient had a Q of 10.9, whose
-  // scale had nothing of what updates brought.
+  // scale had nothing of what updates brought. All of it may lie in one column.
   const TensorId later = parse_tensor_id("s1/m0/output/a/0");
   const auto parts = Bounds(noise, ElementType::kBF16, true)
-                         .of_slices({later, 2, ElementType::kF64, small_statistics()});
+                         .of_parts({later, 2, ElementType::kF64, small_statistics()});
   ASSERT_TRUE(parts);
-  EXPECT_NEAR(parts->growth, 1.0 + 3.0 * 16.0 / 25.0, 1e-9);
+  ASSERT_TRUE(parts->slices);
+  EXPECT_EQ(parts->slices->growth, 1.0);
+  EXPECT_NEAR(parts->slices->added_squared, 3.0 * 16e-6, 1e-12);
 
-  // Q means the same under other limits, or none could be calibrated.
+  // Q means the same under another factor, or none could be calibrated.
   Limits limits;
-  limits.calibrate({TensorClass::kVector, Statistic::kWhole}, 1.0);
-  limits.calibrate({TensorClass::kActivation, Statistic::kWhole}, 3.0);
+  limits.calibrate({TensorClass::kActivation, Statistic::kOfReference}, 1.5);
   const TensorId id = parse_tensor_id("s1/m0/output/a/0");
   const Bound calibrated = Bounds(noise, ElementType::kBF16, true, limits)
                                .of({id, 2, ElementType::kF64, small_statistics()});
-  EXPECT_EQ(calibrated.scale, bound_of("s1/m0/output/a/0", noise).scale);
-  EXPECT_DOUBLE_EQ(calibrated.value, 3.0 * calibrated.scale.value());
+  const Bound shipped = bound_of("s1/m0/output/a/0", noise);
+  EXPECT_EQ(calibrated.scale, shipped.scale);
+  EXPECT_DOUBLE_EQ(calibrated.value, 1.5 * shipped.value);
 }
 
 // The example of docs/verdict.md, step by step as written there.

@@ -256,7 +256,8 @@ TEST_F(Explain, SmallestErrorsAreThoseThatTheBoundsAdmit) {
   compare(rounded(first_, 0.2), rounded(second_, 0.3));
   const Explanation explanation = explain(report_, 1);
   const auto relative = [&](Question kind) { return check(explanation, kind).detectable; };
-  EXPECT_NEAR(relative(Question::kWhole), 2.0 * kRounding, 1e-5);
+  const double limit = check(explanation, Question::kWhole).term(Term::kLimit);
+  EXPECT_NEAR(relative(Question::kWhole), limit * kRounding, 1e-5);
   EXPECT_NEAR(relative(Question::kOperator), 2.0 * kRounding, 1e-4);
   EXPECT_GT(relative(Question::kOperatorPart), 0.0);
   EXPECT_LT(relative(Question::kOperatorPart), relative(Question::kOperator));

@@ -5,12 +5,15 @@
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_reader.h"
 #include "trace/file/trace_writer.h"
+#include "trace/sums/slices.h"
 
 #include <ttrace/element_type.h>
 #include <ttrace/layout.h>
 #include <ttrace/placement.h>
 #include <ttrace/tensor_id.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -261,6 +264,36 @@ inline void write_noise_passes(const std::string& directory,
                                int passes = 5) {
   for (int seed = 1; seed <= passes; ++seed) {
     write_noise(directory, NoisePass{seed, rows});
+  }
+}
+
+// `row` as one of five passes has it whose elements err independently of one another: squared
+// errors of n elements have the relative variance 2 / n, and all means are those of `row`. Slices
+// are those of a tensor of this shape. `seed` from 1.
+inline NoiseRow as_pass(NoiseRow row, const std::vector<std::int64_t>& shape, int seed) {
+  // Of mean 0 and, over 5 - 1, of variance 1.
+  constexpr std::array kDeviations = {-1.264911, -0.632456, 0.0, 0.632456, 1.264911};
+  const auto factor = [&](std::int64_t elements, std::size_t turn) {
+    return 1.0 + std::sqrt(2.0 / static_cast<double>(elements)) *
+                     kDeviations.at((static_cast<std::size_t>(seed) - 1 + turn) % 5);
+  };
+  row.sum_squared *= factor(element_count(shape), 0);
+  for (const Slicing& slicing : slicings_of(shape)) {
+    const auto count = static_cast<std::size_t>(slicing.count);
+    for (std::size_t i = slicing.first; i < std::min(row.slices.size(), slicing.first + count);
+         ++i) {
+      row.slices[i] *= factor(element_count(shape) / slicing.count, i);
+    }
+  }
+  return row;
+}
+
+// Five passes that differ as as_pass() says.
+inline void write_varied_noise_passes(const std::string& directory,
+                                      const NoiseRow& row,
+                                      const std::vector<std::int64_t>& shape) {
+  for (int seed = 1; seed <= 5; ++seed) {
+    write_noise(directory, NoisePass{seed, {as_pass(row, shape, seed)}});
   }
 }
 

@@ -70,7 +70,7 @@ TEST_F(Calibrate, LimitsOfCleanRunsDecideOfTheNext) {
   EXPECT_THAT(
       calibrated.out,
       AllOf(HasSubstr("DIVERGED  decoder.layers.0.mlp.linear_fc1: output, step 0, micro-batch 0"),
-            HasSubstr("(calibrated limit)"),
+            HasSubstr("(calibrated)"),
             HasSubstr("\n  limits     calibrated over 3 clean runs; fewer than 63.2 % of "
                       "clean runs raise a false alarm (95 % confidence)\n")));
   EXPECT_EQ(ttrace({"diff", "calibrated"}).exit_code, 0);

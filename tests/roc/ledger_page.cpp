@@ -19,6 +19,16 @@ constexpr auto kRemoved = std::to_array<RemovedRow>({
     {"largest-pass-of-slices",
      "It never acted. A slice's noise holds its largest pass: with 5 passes 1.2 times that pass is "
      "at most 2.7 times the slice's own noise, and the limits allow 3.3 times and more."},
+    {"whole-limit, vector-limit, scalar-limit, slice-limit, group-limit, factor-limit",
+     "Each class of tensors had a limit for every statistic. The limit is now a quantile of F, "
+     "whose "
+     "degrees of freedom the passes tell."},
+    {"parts-of-updates, factors-of-vectors",
+     "They exempted parts and factors whose errors are rare or few. So few degrees of freedom make "
+     "their limits wide."},
+    {"largest-pass",
+     "The bound was at least 1.2 times the error of the largest pass. Where one pass of five did "
+     "something alone, passes vary, and the limit grows."},
     {"update-share",
      "Covered by update-flips. It made bounds of updates 1.02 times as large, 8.6 times at most, "
      "and "
