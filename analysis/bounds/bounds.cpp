@@ -237,7 +237,9 @@ std::optional<PartBounds> Bounds::of_parts(const Judged& judged) const {
     parts.slices =
         SliceBound{.noise = noise,
                    .growth = alike / noise->mean_squared,
-                   .added_squared = inherited + others +
+                   .inherited = inherited > 0.0 || judged.id.microbatch != kNoMicrobatch ? kInherited : 0.0,
+        .before = noise_.before_updates(judged.id),
+        .added_squared = others +
                                     squared(flips_of(judged.type, judged.statistics.max_reference)),
                    .relative_squared =
                        is_rescaled(judged) ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,

@@ -127,6 +127,8 @@ struct PartSpread {
 struct SliceBound {
   const TensorNoise* noise = nullptr;     // with slices
   double growth = 1.0;                    // of squared noise, as that of the whole tensor grows
+  double inherited = 0.0;                 // times the most that one slice has beyond its noise ...
+  const TensorNoise* before = nullptr;    // ... before any update; null: of a first step
   double added_squared = 0.0;             // components of the whole that may lie in any part
   double relative_squared = 0.0;          // least squared noise over sum r^2 of the part
   std::optional<PartSpread> spread = {};  // then the limits below are not asked
@@ -174,9 +176,10 @@ class Bounds {
   // Of its parts, and of a deviation a = <c - r, r> / <r, r> of its factor from 1; nothing of what
   // passes did not store or move. Requires: bounds_.of(judged) came from noise.
   //
-  // A part's noise grows by what micro-batches round alike, as the whole tensor's does. What else
-  // may be wrong in the whole tensor may all be wrong in one part: an update of one element, whose
-  // effect a later step inherits, may lie in another slice than in any pass.
+  // A part's noise grows by what micro-batches round alike, as the whole tensor's does. An update of
+  // one element moves one column of what a later step computes, and another one than in any pass:
+  // every slice is granted what the one that inherits most does. What else may be wrong in the whole
+  // tensor may all be wrong in one part.
   //
   // Of the factor, with A = mean_k <m_k - r,
   // r>^2:

@@ -160,14 +160,21 @@ double NoiseModel::of_scale(const TensorId& id) const {
   return found == scales_.end() ? 0.0 : found->second;
 }
 
+const TensorNoise* NoiseModel::before_updates(const TensorId& id) const {
+  if (!first_step_ || id.step <= *first_step_) {
+    return nullptr;
+  }
+  TensorId first = id;
+  first.step = *first_step_;
+  return find(first);
+}
+
 double NoiseModel::inherited(const TensorId& id) const {
   const TensorNoise* const now = find(id);
   if (now == nullptr || !first_step_ || id.step <= *first_step_) {
     return 0.0;
   }
-  TensorId first = id;
-  first.step = *first_step_;
-  const TensorNoise* const before = find(first);
+  const TensorNoise* const before = before_updates(id);
   return std::max(0.0, now->mean_squared - (before == nullptr ? 0.0 : before->mean_squared));
 }
 

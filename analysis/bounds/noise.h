@@ -109,6 +109,8 @@ class NoiseModel {
   // Squared noise that this tensor of one micro-batch has beyond that of the same one in the first
   // step of the trace: what it inherits from parameters that updates have changed since.
   [[nodiscard]] double inherited(const TensorId& id) const;
+  // The noise of the same tensor in that first step; null in it, and where no pass holds it.
+  [[nodiscard]] const TensorNoise* before_updates(const TensorId& id) const;
   // Whether any pass moved what an optimizer's step before this one was made from or made: then a
   // parameter may be another by a rounding, in few enough elements for no pass to show it.
   [[nodiscard]] bool updated_before(std::int64_t step) const {

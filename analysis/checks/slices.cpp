@@ -84,6 +84,7 @@ struct PartLimit {
   double limit = 0.0;
   double own = 1.0;     // weight of a part's own noise
   double pooled = 0.0;  // of what parts of its size have on average
+  double inherited = 0.0;  // squared: from an update of one element, which may reach any slice
   std::optional<RatioLimit> ratio = {};
 };
 
@@ -123,7 +124,21 @@ class Search {
   [[nodiscard]] PartLimit limit_from(double freedom, double own, double pooled) const {
     const RatioLimit ratio = ratio_limit(
         context_.bound.spread->kernel_factor, freedom, (own + pooled) * freedom, by_chance());
-    return {ratio.value, own, pooled, ratio};
+    return {ratio.value, own, pooled, 0.0, ratio};
+  }
+
+  // The most that one of the slices has beyond its noise before any update.
+  [[nodiscard]] double inherited_of(const Slicing& slicing) const {
+    const TensorNoise* const before = context_.bound.before;
+    if (before == nullptr || before->slices.size() != noise_.slices.size()) {
+      return 0.0;
+    }
+    double most = 0.0;
+    for (std::size_t at = slicing.first; at < slicing.first + static_cast<std::size_t>(slicing.count);
+         ++at) {
+      most = std::max(most, noise_.slices[at] - before->slices[at]);
+    }
+    return context_.bound.inherited * most;
   }
 
   // Of a slicing's slices.
@@ -145,7 +160,9 @@ class Search {
     const double freedom =
         std::min(scatter.freedom(),
                  static_cast<double>(slices_.all.count) / static_cast<double>(slicing.count));
-    return limit_from(freedom, passes, alike.weight(passes * freedom) / freedom);
+    PartLimit part = limit_from(freedom, passes, alike.weight(passes * freedom) / freedom);
+    part.inherited = inherited_of(slicing);
+    return part;
   }
 
   // Of a head or a rank's part. `freedom`: of what it holds at least.
@@ -169,7 +186,7 @@ class Search {
         (part.own + part.pooled);
     const double scale =
         std::sqrt(std::max(bound.growth * mixed, bound.relative_squared * sums.reference_squared) +
-                  bound.added_squared);
+                  part.inherited + bound.added_squared);
     SliceComparison result;
     result.error = std::sqrt(sums.difference_squared);
     result.scale = scale;
