@@ -25,7 +25,6 @@ enum class Allowance : std::uint8_t {
   kRoundedProducts,
   // Parts and factors.
   kPooledNoise,
-  kFewSliceElements,
   kFactorRounding,
   // Without noise.
   kDefaultFactor,
@@ -41,6 +40,7 @@ enum class Allowance : std::uint8_t {
   // Operators. A limit that is switched off is 1: the bound is then the scale itself.
   kLimitOfOperators,
   kLimitOfOperatorSlices,
+  kFewSliceElements,
   kLimitOfOperatorRows,
   kLimitOfOperatorGroups,
   kLimitOfOperatorFactors,

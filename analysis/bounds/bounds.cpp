@@ -234,16 +234,15 @@ std::optional<PartBounds> Bounds::of_parts(const Judged& judged) const {
   const double others = std::max(0.0, whole.squared() - alike - inherited);
   PartBounds parts;
   if (!noise->slices.empty()) {
-    parts.slices =
-        SliceBound{.noise = noise,
-                   .growth = alike / noise->mean_squared,
-                   .inherited = inherited > 0.0 || judged.id.microbatch != kNoMicrobatch ? kInherited : 0.0,
+    parts.slices = SliceBound{
+        .noise = noise,
+        .growth = alike / noise->mean_squared,
+        .inherited = inherited > 0.0 || judged.id.microbatch != kNoMicrobatch ? kInherited : 0.0,
         .before = noise_.before_updates(judged.id),
-        .added_squared = others +
-                                    squared(flips_of(judged.type, judged.statistics.max_reference)),
-                   .relative_squared =
-                       is_rescaled(judged) ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
-                   .spread = PartSpread{kernel_factor(judged), freedom_of(judged), by_chance()}};
+        .added_squared = others + squared(flips_of(judged.type, judged.statistics.max_reference)),
+        .relative_squared =
+            is_rescaled(judged) ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
+        .spread = PartSpread{kernel_factor(judged), freedom_of(judged), by_chance()}};
   }
   if (noise->along_squared && judged.statistics.reference_squared > 0.0) {
     parts.factor = of_factor(

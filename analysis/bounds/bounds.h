@@ -176,10 +176,10 @@ class Bounds {
   // Of its parts, and of a deviation a = <c - r, r> / <r, r> of its factor from 1; nothing of what
   // passes did not store or move. Requires: bounds_.of(judged) came from noise.
   //
-  // A part's noise grows by what micro-batches round alike, as the whole tensor's does. An update of
-  // one element moves one column of what a later step computes, and another one than in any pass:
-  // every slice is granted what the one that inherits most does. What else may be wrong in the whole
-  // tensor may all be wrong in one part.
+  // A part's noise grows by what micro-batches round alike, as the whole tensor's does. An update
+  // of one element moves one column of what a later step computes, and another one than in any
+  // pass: every slice is granted what the one that inherits most does. What else may be wrong in
+  // the whole tensor may all be wrong in one part.
   //
   // Of the factor, with A = mean_k <m_k - r,
   // r>^2:

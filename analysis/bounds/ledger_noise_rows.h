@@ -109,12 +109,6 @@ inline constexpr std::array kNoiseRows = {
         "the default "
         "number of passes.",
         "./dev fuzz-layouts 1 9103 --precision fp8 --keep-clean DIR"},
-    LedgerRow{Allowance::kFewSliceElements,
-              AllowanceScope::kNoise,
-              "few-slice-elements",
-              "A dimension whose slices have fewer than 32 elements is not judged slice by slice.",
-              "Columns of a router's weight of 3 experts reached 7 times their noise.",
-              "build/cpu/bin/analysis_test --gtest_filter=Ledger.EveryRowChangesABoundOrAVerdict"},
     LedgerRow{Allowance::kFactorRounding,
               AllowanceScope::kNoise,
               "factor-rounding",

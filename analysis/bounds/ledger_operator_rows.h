@@ -22,6 +22,13 @@ inline constexpr std::array kOperatorRows = {
               "Clean features reached 2.9 where a bias nearly cancels a row-parallel product, and "
               "3.3 in a gradient.",
               "./dev fuzz-layouts 1 9102 --precision f32 --keep-clean DIR"},
+    LedgerRow{Allowance::kFewSliceElements,
+              AllowanceScope::kForced,
+              "few-slice-elements",
+              "A feature of an operator's result that has fewer than 32 elements is not judged on "
+              "its own.",
+              "Columns of a router's weight of 3 experts reached 7 times their noise.",
+              "build/cpu/bin/analysis_test --gtest_filter=Ledger.EveryRowChangesABoundOrAVerdict"},
     LedgerRow{
         Allowance::kLimitOfOperatorRows,
         AllowanceScope::kForced,

@@ -82,8 +82,8 @@ std::vector<int> holders(std::span<const Shard> shards, const std::vector<Range>
 // By what a sort of parts is judged.
 struct PartLimit {
   double limit = 0.0;
-  double own = 1.0;     // weight of a part's own noise
-  double pooled = 0.0;  // of what parts of its size have on average
+  double own = 1.0;        // weight of a part's own noise
+  double pooled = 0.0;     // of what parts of its size have on average
   double inherited = 0.0;  // squared: from an update of one element, which may reach any slice
   std::optional<RatioLimit> ratio = {};
 };
@@ -134,7 +134,8 @@ class Search {
       return 0.0;
     }
     double most = 0.0;
-    for (std::size_t at = slicing.first; at < slicing.first + static_cast<std::size_t>(slicing.count);
+    for (std::size_t at = slicing.first;
+         at < slicing.first + static_cast<std::size_t>(slicing.count);
          ++at) {
       most = std::max(most, noise_.slices[at] - before->slices[at]);
     }

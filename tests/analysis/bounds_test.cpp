@@ -464,7 +464,7 @@ TEST(Bounds, LaterStepsInheritWhatUpdatesOfBiasesDo) {
   ASSERT_TRUE(parts);
   ASSERT_TRUE(parts->slices);
   EXPECT_EQ(parts->slices->growth, 1.0);
-  EXPECT_EQ(parts->slices->added_squared, 0.0);
+  EXPECT_LT(parts->slices->added_squared, 1e-20);  // what storing the largest element costs
   EXPECT_EQ(parts->slices->inherited, 3.0);
   ASSERT_NE(parts->slices->before, nullptr);
   EXPECT_NEAR(parts->slices->before->mean_squared, 9e-6, 1e-12);
@@ -484,7 +484,7 @@ TEST(Bounds, LaterStepsInheritWhatUpdatesOfBiasesDo) {
 TEST(VerdictPage, TheWorkedExampleIsWhatTheProgramComputes) {
   const std::string id = "s0/m0/output/decoder.layers.1.mlp.linear_fc2/0";
   std::vector<NoisePass> noise;
-  for (const double squared : {0.000365140, 0.000355238, 0.000365323, 0.000360771, 0.000356572}) {
+  for (const double squared : {0.000355849, 0.000365820, 0.000362866, 0.000356463, 0.000360824}) {
     noise.push_back({static_cast<int>(noise.size()) + 1, {{parse_tensor_id(id), squared, 0, 0}}});
   }
   ReferenceTensors reference;
@@ -497,8 +497,12 @@ TEST(VerdictPage, TheWorkedExampleIsWhatTheProgramComputes) {
   const Bound bound = Bounds(model, ElementType::kBF16, true)
                           .of({parse_tensor_id(id), 3, ElementType::kBF16, statistics});
   EXPECT_NEAR(unit_in_last_place(ElementType::kBF16, largest), 0.000244141, 1e-9);
-  EXPECT_NEAR(bound.scale.value(), 0.0189960, 1e-7);
-  EXPECT_NEAR(bound.value, 0.0379920, 2e-7);
+  EXPECT_NEAR(bound.scale.value(), 0.0189895, 1e-7);
+  // The run had 490 tensors that noise moved, and activations like this one in plenty.
+  const RatioLimit limit = ratio_limit(1.0, 790.0, 5 * 790.0, kFalseAlarmsPerRun / (3 * 490));
+  EXPECT_NEAR(limit.by_chance, 6.8e-7, 1e-8);
+  EXPECT_NEAR(limit.value, 1.138, 2e-3);
+  EXPECT_NEAR(limit.value * bound.scale.value(), 0.0216, 4e-5);
   EXPECT_NEAR(0.723134 / bound.scale.value(), 38.1, 0.05);
 }
 
