@@ -258,7 +258,7 @@ FactorBound Bounds::of_factor(const Judged& judged,
   const double reference = judged.statistics.reference_squared;
   const double independent =
       noise.mean_squared * reference / static_cast<double>(judged.statistics.count);
-  const Likeness& alike = noise_.of_kind(judged.id).spread(judged.dimensions).along;
+  const VariancePrior& alike = noise_.of_kind(judged.id).spread(judged.dimensions).along;
   const double own = static_cast<double>(noise.passes);
   const double pooled = alike.weight(own);
   const double along =

@@ -50,7 +50,7 @@ struct NoiseSpread {
   Scatter squared;  // of ||m_k - r||^2
   // Of <m - r, r>^2 n / (||m - r||^2 ||r||^2): how much more of the noise lies along r than if
   // elements moved independently of one another.
-  Likeness along;
+  VariancePrior along;
 };
 
 // The noise of all tensors of one kind and slot in one step.

@@ -57,17 +57,17 @@ double Scatter::freedom() const {
   return 2.0 * std::max(freedom_, kUnknownWeight) / all;
 }
 
-void Likeness::add(double ratio) {
+void VariancePrior::add(double ratio) {
   sum_ += ratio;
   squares_ += squared(ratio);
   count_ += 1.0;
 }
 
-double Likeness::mean() const {
+double VariancePrior::mean() const {
   return count_ == 0.0 ? 1.0 : sum_ / count_;
 }
 
-double Likeness::weight(double freedom) const {
+double VariancePrior::weight(double freedom) const {
   if (count_ < 2.0 || !(sum_ > 0.0)) {
     return 0.0;
   }

@@ -15,7 +15,7 @@
 // K numbers say little of nu, so that all tensors of a kind, or all slices of a tensor, tell it
 // together (Scatter). What K numbers say of one tensor's or slice's variance is mixed with what its
 // like have on average; with how much weight, follows from how much those differ from one another
-// (Likeness): if variances are scaled inverse chi-squared with d degrees of freedom, their
+// (VariancePrior): if variances are scaled inverse chi-squared with d degrees of freedom, their
 // estimates over the mean have an F distribution with a = K nu and d, whose relative variance is
 //
 //   R = 2 (a + d - 2) / (a (d - 4)),  so  d = (2 a - 4 + 4 R a) / (R a - 2)
@@ -52,7 +52,7 @@ class Scatter {
 };
 
 // How much things of one sort differ from what they have on average.
-class Likeness {
+class VariancePrior {
  public:
   // An estimated variance over the one that is expected of such a thing.
   void add(double ratio);

@@ -150,7 +150,7 @@ class Search {
       return {has_own_limit(slicing) ? bound.row_limit : bound.limit, passes, bound.pooled_passes};
     }
     Scatter scatter;
-    Likeness alike;
+    VariancePrior alike;
     const double expected = noise_.mean_squared / static_cast<double>(slicing.count);
     for (std::size_t at = slicing.first;
          at < slicing.first + static_cast<std::size_t>(slicing.count);

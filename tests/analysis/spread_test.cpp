@@ -67,13 +67,13 @@ TEST(Scatter, OfOneTensorIsCautious) {
   EXPECT_LT(scatter.freedom(), 16.0);
 }
 
-TEST(Likeness, WeighsTheMeanByHowMuchVariancesDiffer) {
+TEST(VariancePrior, WeighsTheMeanByHowMuchVariancesDiffer) {
   constexpr double kFreedom = 10.0;
   const auto weight = [](double freedom_of_variances) {
     std::mt19937_64 random(5);
     std::chi_squared_distribution<double> inverse(freedom_of_variances);
     Draws draws(kFreedom);
-    Likeness alike;
+    VariancePrior alike;
     for (int thing = 0; thing < 20000; ++thing) {
       alike.add(draws.one(freedom_of_variances / inverse(random)));
     }
@@ -83,8 +83,8 @@ TEST(Likeness, WeighsTheMeanByHowMuchVariancesDiffer) {
   EXPECT_NEAR(weight(30.0), 30.0, 6.0);
 }
 
-TEST(Likeness, OfThingsThatAreAlikeIsHalfOfWhatTheOthersTell) {
-  Likeness alike;
+TEST(VariancePrior, OfThingsThatAreAlikeIsHalfOfWhatTheOthersTell) {
+  VariancePrior alike;
   EXPECT_EQ(alike.weight(5.0), 0.0);
   EXPECT_EQ(alike.mean(), 1.0);
   for (int thing = 0; thing < 9; ++thing) {
