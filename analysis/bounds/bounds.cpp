@@ -22,7 +22,6 @@ bool is_kept(Kind kind) {
 
 constexpr double kFlipsOfLargestElement = 2.0;  // ulps
 constexpr double kLargestNoiseMultiple = 3.0;   // m
-constexpr double kCommonShare = 0.5;            // kappa
 constexpr double kInherited = 3.0;
 constexpr double kRepeats = 4.0;  // of what a second run of the reference, or a pass, moved
 constexpr double kChecks = 3.0;   // of a tensor: whole, part, factor
@@ -123,7 +122,7 @@ double Bounds::flips_of(ElementType type, double largest) const {
 }
 
 // By how much the squared noise of a parameter's accumulated gradient grows where micro-batches err
-// partly alike; what the optimizer makes of it grows by the same.
+// alike; what the optimizer makes of it grows by the same.
 double Bounds::common_growth(const TensorId& id) const {
   if (!traits_of(id.kind).of_update || !limits_.has(Allowance::kAlikeMicrobatches)) {
     return 1.0;
@@ -133,8 +132,8 @@ double Bounds::common_growth(const TensorId& id) const {
   if (gradient == nullptr || gradient->mean_squared == 0.0) {
     return 1.0;
   }
-  return 1.0 + squared(kCommonShare * noise_.if_all_alike(id.step, parameter_of(id))) /
-                   gradient->mean_squared;
+  const double alike = squared(noise_.if_all_alike(id.step, parameter_of(id)));
+  return std::max(1.0, alike / gradient->mean_squared);
 }
 
 double Bounds::freedom_of(const Judged& judged) const {
@@ -160,10 +159,12 @@ Yardstick Bounds::yardstick_of(const Judged& judged, const TensorNoise& noise) c
   yardstick.add(Component::kAlikeMicrobatches,
                 noise.mean_squared * (common_growth(judged.id) - 1.0));
   if (is_optimizer_result(tensor_class)) {
+    // Flips reach few elements, so that they explain no error which many elements share.
+    const double largest =
+        std::min(noise_.of_kind(judged.id).largest, judged.statistics.max_difference);
     yardstick.add(
         Component::kUpdateFlips,
-        limits_.granted(Allowance::kUpdateFlips,
-                        squared(kLargestNoiseMultiple * noise_.of_kind(judged.id).largest)));
+        limits_.granted(Allowance::kUpdateFlips, squared(kLargestNoiseMultiple * largest)));
   }
   if (judged.id.microbatch != kNoMicrobatch && tensor_class != TensorClass::kVector) {
     yardstick.add(
@@ -234,12 +235,15 @@ std::optional<PartBounds> Bounds::of_parts(const Judged& judged) const {
   const double others = std::max(0.0, whole.squared() - alike - inherited);
   PartBounds parts;
   if (!noise->slices.empty()) {
+    // A rare event that a pass shows in one part may befall the candidate in another.
+    const double of_element = std::min(noise->max_abs, judged.statistics.max_difference);
     parts.slices = SliceBound{
         .noise = noise,
         .growth = alike / noise->mean_squared,
         .inherited = inherited > 0.0 || judged.id.microbatch != kNoMicrobatch ? kInherited : 0.0,
         .before = noise_.before_updates(judged.id),
-        .added_squared = others + squared(flips_of(judged.type, judged.statistics.max_reference)),
+        .added_squared = others + squared(of_element) +
+                         squared(flips_of(judged.type, judged.statistics.max_reference)),
         .relative_squared =
             is_rescaled(judged) ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
         .spread = PartSpread{kernel_factor(judged), freedom_of(judged), by_chance()}};

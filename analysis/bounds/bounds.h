@@ -16,19 +16,20 @@
 //   largest noise of an element over all tensors of that kind and step, and m = 3. Adam's first
 //   update is lr g / (|g| + eps), nearly lr sign(g): where g is within its noise of zero the
 //   element flips by 2 lr. A small tensor may see no such flip in any of K passes and some in the
-//   candidate; (m D)^2 admits m^2 = 9 of them.
+//   candidate; (m D)^2 admits m^2 = 9 of them. Where no element errs by D, D is the largest error:
+//   what every element shares, as a master that was rounded to BF16, is no flip.
 // - Scales of quantised operands, and amax histories: (w max|r|)^2, where w is the largest relative
 //   noise of this scale over all micro-batches of the step. A scale follows from the largest
 //   element of a tensor alone, which moves in some passes only. The term of storage counts in ulps
 //   of BF16, or of E8M0, whose next number is twice as large. A scale must be equal only where the
 //   passes reproduced all scales of that kind, step and slot, such as those of weights before the
 //   first update.
-// - Sums over micro-batches (main_grad, and the moments and parameters made from it):
-//   (kappa sum_m s_m)^2 with s_m the noise of micro-batch m's gradient and kappa = 0.5. A candidate
-//   rounds alike what is alike in all micro-batches (a bias, a mean, the gradient of a nearly
-//   uniform softmax at a fresh start), so that a part of its errors adds up; noise passes move
-//   every micro-batch on its own. Measured on megatron_mini in BF16 at tp 4: clean Q 1.5, 2.3
-//   and 3.4 for 4, 16 and 64 micro-batches without this term, below 1.4 for all of them with it.
+// - Sums over micro-batches (main_grad, and the moments and parameters made from it): at least
+//   (sum_m s_m)^2 with s_m the noise of micro-batch m's gradient. A candidate rounds alike what is
+//   alike in all micro-batches (a bias, a mean, the gradient of a nearly uniform softmax at a fresh
+//   start), and errors that are alike add up; noise passes move every micro-batch on its own.
+//   Source: the triangle inequality. Measured on megatron_mini in BF16 at tp 4: clean Q 1.5, 2.3
+//   and 3.4 for 4, 16 and 64 micro-batches without this term.
 // - What a later step inherits, but for vectors: 3 i^2, i^2 the squared noise of this tensor beyond
 //   that of the same one in the trace's first step. It comes from updated parameters, and mostly
 //   from biases, which reach every row: an update of one element decides. Measured: the bias of a

@@ -26,18 +26,18 @@ inline constexpr std::array kNoiseRows = {
     LedgerRow{Allowance::kUpdateFlips,
               AllowanceScope::kNoise,
               "update-flips",
-              "The squared noise scale of an updated parameter grows by (3 times the largest noise "
-              "of an element)^2.",
+              "The squared noise scale of an updated parameter grows by (3 times "
+              "the largest noise of an element)^2.",
               "A small tensor may show no flip in five passes and one in the candidate.",
               "./dev fuzz-layouts --case 'precision=bf16 tp=4 micro_batches=16 layers=2 heads=4' "
               "--keep-clean DIR, without forced passes"},
     LedgerRow{Allowance::kAlikeMicrobatches,
               AllowanceScope::kNoise,
               "alike-microbatches",
-              "The squared noise of a gradient that micro-batches were added up into grows by (0.5 "
-              "x the sum of their noises)^2.",
-              "Clean Q 1.5, 2.3 and 3.4 for 4, 16 and 64 micro-batches at tp 4 in BF16 without it, "
-              "below 1.4 with it; decision 0006.",
+              "The noise of a gradient that micro-batches were added up into is at least the sum "
+              "of their noises.",
+              "Triangle inequality. Clean Q 1.5, 2.3 and 3.4 for 4, 16 and 64 micro-batches at tp "
+              "4 in BF16 without it; decision 0006.",
               "./dev fuzz-layouts 7 9101 --precision bf16 --keep-clean DIR, without forced passes"},
     LedgerRow{
         Allowance::kInheritedNoise,

@@ -36,6 +36,11 @@ constexpr double kLeastRhoOfWeightGradients = 0.15;
 constexpr double kLargestRhoOfValues = 3.5;
 constexpr double kLargestRhoOfGradients = 6.2;
 
+// What another kernel errs more than noise shows. Over the clean runs of docs/verdict_reference.md
+// (limits of T2) the largest error came to 1.05 of its limit at a factor of 1, in one row of an
+// accumulated gradient; with a margin of a fifth.
+constexpr double kKernelFactorOfReference = 1.25;
+
 constexpr std::array kRows = {
     Row{TensorClass::kActivation, "activation", 12.0},
     Row{TensorClass::kActivationGradient, "activation gradient", 40.0},
@@ -169,7 +174,7 @@ std::string to_string(const LimitKey& key) {
 
 double shipped_limit(const LimitKey& key) {
   if (key.statistic == Statistic::kOfReference) {
-    return 1.0;
+    return kKernelFactorOfReference;
   }
   const auto number =
       static_cast<std::size_t>(key.statistic) - static_cast<std::size_t>(Statistic::kOperator);

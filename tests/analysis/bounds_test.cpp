@@ -72,7 +72,7 @@ TEST(Limits, EveryClassAndStatisticHasItsNameAndLimit) {
   std::set<std::string_view> names;
   for (const TensorClass tensor_class : kTensorClasses) {
     EXPECT_TRUE(names.insert(name_of(tensor_class)).second);
-    EXPECT_EQ(shipped_limit({tensor_class, Statistic::kOfReference}), 1.0);
+    EXPECT_EQ(shipped_limit({tensor_class, Statistic::kOfReference}), 1.25);
     EXPECT_GT(shipped_limit({tensor_class, Statistic::kOperator}), 1.0);
     EXPECT_GT(default_factor(tensor_class, 0), 1.0);
   }
@@ -109,7 +109,7 @@ TEST(Limits, CalibratedOnesReplaceTheirShippedOnesAlone) {
   Limits limits;
   limits.calibrate({TensorClass::kVector, Statistic::kOfReference}, 1.5);
   EXPECT_EQ(limits.of({TensorClass::kVector, Statistic::kOfReference}), 1.5);
-  EXPECT_EQ(limits.of({TensorClass::kActivation, Statistic::kOfReference}), 1.0);
+  EXPECT_EQ(limits.of({TensorClass::kActivation, Statistic::kOfReference}), 1.25);
   EXPECT_FALSE(limits.is_calibrated({TensorClass::kActivation, Statistic::kOfReference}));
 }
 
@@ -213,7 +213,7 @@ TEST(Bounds, ParametersOfLaterStepsHavePassedThroughUpdates) {
 TEST(Bounds, AreTheRatioLimitTimesTheNoise) {
   const NoiseModel noise(passes({noise_row("s0/m0/output/a/0", 0.5, 0.4)}), {});
   const Bound activation = bound_of("s0/m0/output/a/0", noise);
-  const RatioLimit limit = ratio_limit(1.0, 3.0, 15.0, kFalseAlarmsPerRun / 3.0);
+  const RatioLimit limit = ratio_limit(1.25, 3.0, 15.0, kFalseAlarmsPerRun / 3.0);
   ASSERT_TRUE(activation.ratio);
   EXPECT_EQ(activation.ratio->freedom, limit.freedom);
   EXPECT_EQ(activation.ratio->freedom_of_estimate, limit.freedom_of_estimate);
@@ -378,7 +378,11 @@ TEST(Bounds, OfOptimizerResultsKnowTheFlipsOfOtherTensorsOfTheirKind) {
                          tensors.matches());
   EXPECT_DOUBLE_EQ(noise.of_kind(parse_tensor_id("s0/master/big/0")).largest, 0.5);
   // Never moved itself, yet a flip of its three elements must pass.
-  const Bound bound = bound_of("s0/master/small/0", noise);
+  const TensorId small = parse_tensor_id("s0/master/small/0");
+  Statistics flip = small_statistics();
+  flip.max_difference = 0.5;
+  const Bound bound =
+      Bounds(noise, ElementType::kBF16, true).of({small, 2, ElementType::kF64, flip});
   EXPECT_DOUBLE_EQ(bound.scale.value(), 1.5);
   EXPECT_LT(bound_of("s1/master/small/0", noise).value, 1e-14);
 }
@@ -408,13 +412,35 @@ TEST(Bounds, FallBackToClassDefaultsAndSayWhy) {
             "class default (precisions differ)");
 }
 
+// Symptom: a right resumed run in BF16 was accused of one row of a master: one element of it had
+// flipped by two learning rates, where the passes had shown such flips in other rows.
+TEST(Bounds, AnyPartMayHoldTheRareEventThatAPassShowsInAnother) {
+  NoiseRow row = noise_row("s2/state_before/w.main/0", 1e-2, 1e-2);
+  row.slices = {1e-4, 1e-20};
+  row.along_reference = 1e-6;
+  ReferenceTensors reference;
+  reference.add("s2/state_before/w.main/0", {2, 3}, 4.0);
+  const NoiseModel noise(passes({row}), reference.matches());
+  const TensorId tensor = parse_tensor_id("s2/state_before/w.main/0");
+  const auto added = [&](double max_difference) {
+    Statistics statistics = small_statistics();
+    statistics.max_difference = max_difference;
+    return Bounds(noise, ElementType::kBF16, true)
+        .of_parts({tensor, 2, ElementType::kF32, statistics})
+        ->slices->added_squared;
+  };
+  EXPECT_NEAR(std::sqrt(added(1.0)), 1e-2, 1e-6);
+  // All elements are off by as much: no rare event.
+  EXPECT_NEAR(std::sqrt(added(1e-3)), 1e-3, 1e-6);
+}
+
 TEST(Bounds, ClassDefaultsOfWidePrecisionsAllowForTheOrderOfSummation) {
   EXPECT_DOUBLE_EQ(default_unit(ElementType::kF32), 12.0 * rounding_error(ElementType::kF32));
   EXPECT_DOUBLE_EQ(default_unit(ElementType::kBF16), rounding_error(ElementType::kBF16));
 }
 
 // Symptom: clean BF16 runs at tp 4 with 16 micro-batches alarmed at main gradients.
-TEST(Bounds, ASumOverMicrobatchesAllowsThatTheyErrPartlyAlike) {
+TEST(Bounds, ASumOverMicrobatchesAllowsThatTheyErrAlike) {
   std::vector<NoiseRow> rows = {noise_row("s0/main_grad/w/0", 4e-3, 1e-3),
                                 noise_row("s0/exp_avg/w/0", 2e-3, 1e-3),
                                 noise_row("s0/main_grad/v/0", 4e-3, 1e-3)};
@@ -426,8 +452,8 @@ TEST(Bounds, ASumOverMicrobatchesAllowsThatTheyErrPartlyAlike) {
     reference.add(to_string(row.id), {1, 3});
   }
   const NoiseModel noise(passes(rows), reference.matches());
-  // s = 4e-3, kappa sum_m s_m = 0.5 x 16e-3: five times the squared scale.
-  const double growth = std::sqrt(5.0);
+  // s = 4e-3, sum_m s_m = 16e-3.
+  const double growth = 4.0;
   EXPECT_NEAR(bound_of("s0/main_grad/w/0", noise).scale.value(), growth * 4e-3, 1e-9);
   EXPECT_NEAR(bound_of("s0/exp_avg/w/0", noise).scale.value(), growth * 2e-3, 1e-9);
   EXPECT_NEAR(bound_of("s0/main_grad/v/0", noise).scale.value(), 4e-3, 1e-9);
@@ -477,7 +503,7 @@ TEST(Bounds, LaterStepsInheritWhatUpdatesOfBiasesDo) {
                                .of({id, 2, ElementType::kF64, small_statistics()});
   const Bound shipped = bound_of("s1/m0/output/a/0", noise);
   EXPECT_EQ(calibrated.scale, shipped.scale);
-  EXPECT_DOUBLE_EQ(calibrated.value, 1.5 * shipped.value);
+  EXPECT_DOUBLE_EQ(calibrated.value, 1.5 / 1.25 * shipped.value);
 }
 
 // The example of docs/verdict.md, step by step as written there.
@@ -499,10 +525,10 @@ TEST(VerdictPage, TheWorkedExampleIsWhatTheProgramComputes) {
   EXPECT_NEAR(unit_in_last_place(ElementType::kBF16, largest), 0.000244141, 1e-9);
   EXPECT_NEAR(bound.scale.value(), 0.0189895, 1e-7);
   // The run had 490 tensors that noise moved, and activations like this one in plenty.
-  const RatioLimit limit = ratio_limit(1.0, 790.0, 5 * 790.0, kFalseAlarmsPerRun / (3 * 490));
+  const RatioLimit limit = ratio_limit(1.25, 790.0, 5 * 790.0, kFalseAlarmsPerRun / (3 * 490));
   EXPECT_NEAR(limit.by_chance, 6.8e-7, 1e-8);
-  EXPECT_NEAR(limit.value, 1.138, 2e-3);
-  EXPECT_NEAR(limit.value * bound.scale.value(), 0.0216, 4e-5);
+  EXPECT_NEAR(limit.value, 1.25 * 1.138, 2e-3);
+  EXPECT_NEAR(limit.value * bound.scale.value(), 0.0270, 5e-5);
   EXPECT_NEAR(0.723134 / bound.scale.value(), 38.1, 0.05);
 }
 

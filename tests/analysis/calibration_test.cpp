@@ -140,7 +140,7 @@ TEST_F(CalibrationTest, APartThatIsNearestToItsBoundDecidesTheFactor) {
   EXPECT_EQ(part->place.where, "rows 3:4 of dimension 0");
   EXPECT_LT(report.tensors[0].find(Question::kWhole)->share(), 0.5 * part->share());
   ASSERT_NE(report.tensors[0].find(Question::kFactor), nullptr);
-  EXPECT_DOUBLE_EQ(run_maxima(report).at(kActivationQ), part->share());
+  EXPECT_DOUBLE_EQ(run_maxima(report).at(kActivationQ), 1.25 * part->share());
 }
 
 // The extra error of another grid in a factor is granted whatever the limit, and so is the
@@ -235,8 +235,8 @@ TEST_F(CalibrationTest, FileIsReadBackAndHidesTheFolders) {
 }
 
 TEST_F(CalibrationTest, ACalibratedFactorWidensTheBound) {
-  EXPECT_TRUE(run(0.0, 1.25, 0.0).diverged());
-  const Report wide = run(0.0, 1.25, 0.0, calibration_of(kActivationQ, 1.5));
+  EXPECT_TRUE(run(0.0, 1.4, 0.0).diverged());
+  const Report wide = run(0.0, 1.4, 0.0, calibration_of(kActivationQ, 1.5));
   EXPECT_FALSE(wide.diverged());
   const Check* const whole = wide.tensors[1].find(Question::kWhole);
   ASSERT_NE(whole, nullptr);
@@ -274,7 +274,7 @@ TEST_F(CalibrationTest, OfAnotherPrecisionIsRefused) {
 }
 
 TEST_F(CalibrationTest, RunsThatAreNotKnownToBeRightAreRefused) {
-  Report report = run(0.0, 1.25, 0.0);
+  Report report = run(0.0, 1.4, 0.0);
   EXPECT_EQ(message_of([&] { static_cast<void>(clean_run(report, "runs/3")); }),
             "runs/3 diverged, first at " + kSecond +
                 "; limits need runs that are known to be right, so leave it out, or pass --vouched "
@@ -297,14 +297,14 @@ TEST_F(CalibrationTest, RunsThatAreNotKnownToBeRightAreRefused) {
 // Symptom: limits followed from those runs alone that raised no alarm under the shipped ones, and
 // their number was the ground of the stated rate.
 TEST_F(CalibrationTest, RunsThatAreVouchedForCountWhateverTheyExceed) {
-  const CleanRun beyond = clean_run(run(0.0, 1.25, 0.0), "runs/2", Vouched::kYes);
+  const CleanRun beyond = clean_run(run(0.0, 1.4, 0.0), "runs/2", Vouched::kYes);
   EXPECT_TRUE(beyond.alarms);
-  EXPECT_NEAR(beyond.maxima.at(kActivationQ), 1.25, 1e-2);
+  EXPECT_NEAR(beyond.maxima.at(kActivationQ), 1.4, 1e-2);
   const CleanRun within = clean_run(run(0.0, 0.25, 0.25), "runs/1", Vouched::kYes);
   EXPECT_FALSE(within.alarms);
   Calibration calibration = calibrate(std::vector{within, beyond}, 0.01, Vouched::kYes);
   EXPECT_EQ(calibration.alarms_shipped, 1U);
-  EXPECT_GT(calibration.limits().of(kActivationQ), 1.25);
+  EXPECT_GT(calibration.limits().of(kActivationQ), 1.4);
   calibration.alarms = 1;
   EXPECT_NEAR(calibration.rate_bound(), 0.9874, 1e-4) << "1 of 2";
 
@@ -323,7 +323,7 @@ TEST_F(CalibrationTest, RunsThatAreVouchedForCountWhateverTheyExceed) {
 }
 
 TEST_F(CalibrationTest, NobodyCanVouchForWhatNoLimitExcuses) {
-  Report report = run(0.0, 1.25, 0.0);
+  Report report = run(0.0, 1.4, 0.0);
   report.tensors[1].add(failed(Question::kShape, "it has another shape"));
   EXPECT_EQ(message_of([&] { static_cast<void>(clean_run(report, "runs/3", Vouched::kYes)); }),
             "runs/3 cannot be vouched for, because no limit can excuse the finding at " +

@@ -333,7 +333,7 @@ class HeadVerdict : public SliceVerdict {
 
 TEST_F(HeadVerdict, AHeadIsNamedWhereTheErrorIsSpreadOverIt) {
   std::vector<double> wrong = nothing();
-  add_to_columns(wrong, 32, 64, 1.1 * kOfHead);
+  add_to_columns(wrong, 32, 64, 1.4 * kOfHead);
   const TensorVerdict tensor = verdict(wrong);
   EXPECT_LT(tensor.comparison->error, tensor.bound());
   EXPECT_EQ(tensor.symptom(), Symptom::kSlice);

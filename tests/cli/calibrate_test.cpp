@@ -33,9 +33,9 @@ class Calibrate : public CliTest {
     return ttrace(arguments);
   }
   void store_clean_runs() const {
-    ASSERT_EQ(check_run("clean-1", "--off 1.5").exit_code, 0);
-    ASSERT_EQ(check_run("clean-2", "--off 1.7 --ranks 2").exit_code, 0);
-    ASSERT_EQ(check_run("clean-3", "--off 1.9 --ranks 4").exit_code, 0);
+    ASSERT_EQ(check_run("clean-1", "--off 0.5").exit_code, 0);
+    ASSERT_EQ(check_run("clean-2", "--off 0.6 --ranks 2").exit_code, 0);
+    ASSERT_EQ(check_run("clean-3", "--off 0.7 --ranks 4").exit_code, 0);
   }
 };
 
@@ -57,30 +57,26 @@ TEST_F(Calibrate, LimitsOfCleanRunsDecideOfTheNext) {
   EXPECT_EQ(json.at("runs")[2].at("layout").at("tp"), "4");
   EXPECT_THAT(file("limits.json"), Not(HasSubstr("clean-")));
   const double limit = json.at("limits")[0].at("limit");
-  EXPECT_GT(limit, 1.2);
-  EXPECT_LT(limit, 2.0);
+  EXPECT_GE(limit, 1.0);
+  EXPECT_LT(limit, 1.25);
 
-  // 2.5 times the noise is more than two noise passes explain by chance, but not by these runs.
-  EXPECT_EQ(check_run("shipped", "--off 2.5").exit_code, 1);
+  // Chance explains 2.26 times the noise of two passes, and another kernel a quarter more.
+  EXPECT_EQ(check_run("shipped", "--off 2.5").exit_code, 0);
   EXPECT_THAT(file("shipped/report.txt"),
               HasSubstr("limits     shipped defaults, not calibrated for this program"));
-  const ProcessResult calibrated =
-      check_run("calibrated", "--off 2.5", {"--no-forced", "--calibration", "limits.json"});
-  EXPECT_EQ(calibrated.exit_code, 0) << calibrated.err;
-  EXPECT_THAT(calibrated.out,
-              HasSubstr("\n  limits     calibrated over 3 clean runs; fewer than 63.2 % of "
-                        "clean runs raise a false alarm (95 % confidence)\n"));
-  EXPECT_EQ(ttrace({"diff", "calibrated"}).exit_code, 1);
-  const ProcessResult beyond =
-      check_run("beyond", "--off 8", {"--no-forced", "--calibration", "limits.json", "--details"});
-  EXPECT_EQ(beyond.exit_code, 1) << beyond.err;
+  const ProcessResult calibrated = check_run(
+      "calibrated", "--off 2.5", {"--no-forced", "--calibration", "limits.json", "--details"});
+  EXPECT_EQ(calibrated.exit_code, 1) << calibrated.err;
   EXPECT_THAT(
-      beyond.out,
+      calibrated.out,
       AllOf(HasSubstr("DIVERGED  decoder.layers.0.mlp.linear_fc1: output, step 0, micro-batch 0"),
-            HasSubstr("(calibrated)")));
+            HasSubstr("(calibrated)"),
+            HasSubstr("\n  limits     calibrated over 3 clean runs; fewer than 63.2 % of "
+                      "clean runs raise a false alarm (95 % confidence)\n")));
+  EXPECT_EQ(ttrace({"diff", "calibrated"}).exit_code, 0);
   const ProcessResult again =
       ttrace({"diff", "shipped", "--calibration", "limits.json", "--format", "json"});
-  EXPECT_EQ(again.exit_code, 0);
+  EXPECT_EQ(again.exit_code, 1);
   EXPECT_EQ(nlohmann::json::parse(again.out).at("calibration").at("runs"), 3);
   EXPECT_EQ(ttrace({"diff", "clean-2", "--calibration", "limits.json"}).exit_code, 0);
 }
@@ -117,7 +113,7 @@ TEST_F(Calibrate, RunWithAFindingIsRefusedAndNamed) {
 TEST_F(Calibrate, TakesRunsThatRaiseAnAlarmWhereTheUserVouchesForThem) {
   ASSERT_EQ(check_run("clean-1", "--off 0.5").exit_code, 0);
   ASSERT_EQ(check_run("clean-2", "--off 1.5 --ranks 2").exit_code, 0);
-  ASSERT_EQ(check_run("clean-3", "--off 2.5 --ranks 2").exit_code, 1);  // Q 2.5, where 2 passes
+  ASSERT_EQ(check_run("clean-3", "--off 3.5 --ranks 2").exit_code, 1);
   const std::vector<std::string> arguments = {
       "calibrate", "clean-1", "clean-2", "clean-3", "-o", "limits.json"};
   EXPECT_EQ(ttrace(arguments).exit_code, 2);
