@@ -24,7 +24,6 @@ enum class Allowance : std::uint8_t {
   kUntouched,
   kRoundedProducts,
   // Parts and factors.
-  kPooledNoise,
   kFactorRounding,
   // Without noise.
   kDefaultFactor,
@@ -37,16 +36,10 @@ enum class Allowance : std::uint8_t {
   kLimitOfChoices,
   kRareChoices,
   kBehindFlips,
-  // Operators. A limit that is switched off is 1: the bound is then the scale itself.
-  kLimitOfOperators,
-  kLimitOfOperatorSlices,
-  kFewSliceElements,
-  kLimitOfOperatorRows,
-  kLimitOfOperatorGroups,
-  kLimitOfOperatorFactors,
-  kLimitOfRings,
+  // Operators.
+  kRingSums,
+  kBiasRounding,
   kPartsOfInputGradients,
-  kFactorOfUpdates,
   kRoundingFloor,
   kRoundedSums,
   kStoredAddends,
@@ -58,7 +51,6 @@ enum class Allowance : std::uint8_t {
   kOtherGrid,
   kOtherGridCodes,
   kOtherGridParts,
-  kFewElements,
   kNothingButNoise,
   kOwnSpread,
   kFewSlices,

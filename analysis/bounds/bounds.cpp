@@ -137,16 +137,30 @@ double Bounds::common_growth(const TensorId& id) const {
 }
 
 double Bounds::freedom_of(const Judged& judged) const {
-  const double known = noise_.of_kind(judged.id).spread(judged.dimensions).squared.freedom();
-  return std::min(known, static_cast<double>(std::max<std::int64_t>(1, judged.statistics.count)));
+  const auto elements = static_cast<double>(std::max<std::int64_t>(1, judged.statistics.count));
+  return noise_.passes() == 0
+             ? elements
+             : std::min(elements,
+                        noise_.of_kind(judged.id).spread(judged.dimensions).squared.freedom());
 }
 
 double Bounds::by_chance() const {
   return kFalseAlarmsPerRun / (kChecks * noise_.moved());
 }
 
-double Bounds::kernel_factor(const Judged& judged) const {
-  return limits_.of({judged.tensor_class(), Statistic::kOfReference});
+ErrorSpread Bounds::spread_against_noise(const Judged& judged) const {
+  return {limits_.of({judged.tensor_class(), Statistic::kOfReference}),
+          limits_.of({judged.tensor_class(), Statistic::kFactorOfReference}),
+          freedom_of(judged),
+          by_chance(),
+          noise_.find(judged.id)};
+}
+
+ErrorSpread Bounds::spread_against_rounding(const Judged& judged) const {
+  ErrorSpread spread = spread_against_noise(judged);
+  spread.kernel_factor = limits_.of({judged.tensor_class(), Statistic::kOfOperators});
+  spread.kernel_factor_along = limits_.of({judged.tensor_class(), Statistic::kFactorOfOperators});
+  return spread;
 }
 
 Yardstick Bounds::yardstick_of(const Judged& judged, const TensorNoise& noise) const {
@@ -246,7 +260,7 @@ std::optional<PartBounds> Bounds::of_parts(const Judged& judged) const {
                          squared(flips_of(judged.type, judged.statistics.max_reference)),
         .relative_squared =
             is_rescaled(judged) ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
-        .spread = PartSpread{kernel_factor(judged), freedom_of(judged), by_chance()}};
+        .spread = spread_against_noise(judged)};
   }
   if (noise->along_squared && judged.statistics.reference_squared > 0.0) {
     parts.factor = of_factor(
@@ -274,7 +288,10 @@ FactorBound Bounds::of_factor(const Judged& judged,
   const double rounding =
       limits_.granted(Allowance::kFactorRounding, unit_in_last_place(kept, 1.0));
   return {std::sqrt(along / squared(reference) + squared(rounding)),
-          ratio_limit(kernel_factor(judged), 1.0, own + pooled, by_chance())};
+          ratio_limit(limits_.of({judged.tensor_class(), Statistic::kFactorOfReference}),
+                      1.0,
+                      own + pooled,
+                      by_chance())};
 }
 
 Bound Bounds::from_class(const Judged& judged, const std::string& why) const {

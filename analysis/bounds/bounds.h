@@ -109,19 +109,23 @@ struct Judged {
   [[nodiscard]] TensorClass tensor_class() const { return class_of(id, dimensions); }
 };
 
-// The errors of fewer elements, and of fewer slices, are not like one another: T1 and golden
-// passes, whose one sample tells nothing of how errors vary, leave them out.
+// The errors of fewer elements, and of fewer slices, are not like one another: golden passes and
+// factors of T1, whose one sample tells nothing of how errors vary, leave them out.
 inline constexpr std::int64_t kFewElements = 32;
 
-// The weight, in passes, of what tensors and slices of one kind and size have on average against
-// what a few passes tell of one of them.
+// The weight, in passes, of what parts of one size have on average against what a few passes tell
+// of a head or of a rank's part, of which there are too few to tell it themselves.
 inline constexpr double kPooledPasses = 5.0;
 
-// What limits of parts follow from where the parts' noise tells how it varies.
-struct PartSpread {
+// How far chance takes the error of one tensor, and of its parts; see spread.h.
+struct ErrorSpread {
   double kernel_factor = 1.0;
-  double freedom = 1.0;    // of the whole tensor's squared noise in one pass
-  double by_chance = 1.0;  // share of right tensors of which any part exceeds its limit
+  double kernel_factor_along = 1.0;  // of a factor that all elements have in common
+  double freedom = 1.0;              // degrees of freedom of the whole tensor's squared error
+  double by_chance = 1.0;            // share of right tensors that exceed a limit
+  // Noise passes, that tell how the errors of slices vary; null, or without slices: as if elements
+  // erred independently.
+  const TensorNoise* passes = nullptr;
 };
 
 // What the parts of one tensor are judged with.
@@ -132,13 +136,8 @@ struct SliceBound {
   const TensorNoise* before = nullptr;    // ... before any update; null: of a first step
   double added_squared = 0.0;             // components of the whole that may lie in any part
   double relative_squared = 0.0;          // least squared noise over sum r^2 of the part
-  std::optional<PartSpread> spread = {};  // then the limits below are not asked
-  double limit = 0.0;                     // of a slice
-  double row_limit = 0.0;                 // of all leading dimensions together; 0: as of a slice
-  double group_limit = 0.0;               // of a head or a shard
-  double pooled_passes = kPooledPasses;   // weight of what a slice of its size has on average
-  bool has_sparse_rows = false;  // few elements may matter in a row that has a limit of its own
-  std::int64_t least_elements = kFewElements;  // of a slice that is judged
+  std::span<const double> by_slice = {};  // least squared noise of every slice; empty: 0
+  ErrorSpread spread = {};
 };
 
 struct FactorBound {
@@ -194,6 +193,10 @@ class Bounds {
   // f32, in which programs keep factors (of the storage type where the candidate computed a
   // multiple).
   [[nodiscard]] std::optional<PartBounds> of_parts(const Judged& judged) const;
+  // What chance does to an error that is held against noise, or against the operators' own
+  // rounding.
+  [[nodiscard]] ErrorSpread spread_against_noise(const Judged& judged) const;
+  [[nodiscard]] ErrorSpread spread_against_rounding(const Judged& judged) const;
   // By how much the scores of two experts may have moved against each other; see routing_check.h.
   // `margins` is the id of a router's margins, the largest of which is `largest`.
   [[nodiscard]] Bound of_flips(const TensorId& margins, std::int64_t tokens, double largest) const;
@@ -218,7 +221,6 @@ class Bounds {
   [[nodiscard]] double freedom_of(const Judged& judged) const;
   // Of one of three checks of one tensor.
   [[nodiscard]] double by_chance() const;
-  [[nodiscard]] double kernel_factor(const Judged& judged) const;
   [[nodiscard]] Bound from_class(const Judged& judged, const std::string& why) const;
 
   const NoiseModel& noise_;

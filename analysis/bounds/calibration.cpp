@@ -40,22 +40,23 @@ void raise(RunMaxima& maxima, TensorClass tensor_class, Statistic statistic, dou
   }
 }
 
-// Which statistic the terms of a check are values of.
-struct StatisticTerm {
-  Question question;
-  Term term;
-  Statistic statistic;
-};
-constexpr auto kStatisticTerms = std::to_array<StatisticTerm>({
-    {Question::kOperator, Term::kQ, Statistic::kOperator},
-    {Question::kOperatorPart, Term::kSliceQ, Statistic::kOperatorSlice},
-    {Question::kOperatorPart, Term::kRowQ, Statistic::kOperatorRow},
-    {Question::kOperatorPart, Term::kGroupQ, Statistic::kOperatorGroup},
-    {Question::kOperatorFactor, Term::kNeededLimit, Statistic::kOperatorFactor},
-});
-
-// Held against noise: the kernel factor that it would take.
-constexpr std::array kOfReference = {Question::kWhole, Question::kPart, Question::kFactor};
+// Whose kernel factor a check depends on.
+std::optional<Statistic> statistic_of(Question question) {
+  switch (question) {
+    case Question::kWhole:
+    case Question::kPart:
+      return Statistic::kOfReference;
+    case Question::kFactor:
+      return Statistic::kFactorOfReference;
+    case Question::kOperator:
+    case Question::kOperatorPart:
+      return Statistic::kOfOperators;
+    case Question::kOperatorFactor:
+      return Statistic::kFactorOfOperators;
+    default:
+      return std::nullopt;
+  }
+}
 
 // Where no limit decides: equality, class defaults, and a tensor that is nothing but noise.
 bool has_limit(const Check& check) {
@@ -102,12 +103,12 @@ CalibratedLimit parse_limit(const nlohmann::json& json, const std::string& file)
   entry.largest = json.at("largest").get<double>();
   entry.limit = json.at("limit").get<double>();
   // A smaller one was not made by calibrate().
-  if (!(entry.limit >= floor_of(entry.key.statistic)) || !std::isfinite(entry.limit)) {
+  if (!(entry.limit >= kLeastFactor) || !std::isfinite(entry.limit)) {
     refuse(file,
            fmt::format("the limit of {} is {}, but it must be at least {}",
                        to_string(entry.key),
                        short_number(entry.limit),
-                       short_number(floor_of(entry.key.statistic))));
+                       short_number(kLeastFactor)));
   }
   return entry;
 }
@@ -140,12 +141,7 @@ Calibration parse(const nlohmann::json& json, const std::string& file) {
 
 // Whether another limit would let the check pass.
 bool depends_on_limit(const Check& check) {
-  const auto has_statistic = [&](const StatisticTerm& entry) {
-    return entry.question == check.question;
-  };
-  return has_limit(check) &&
-         (std::ranges::find(kOfReference, check.question) != kOfReference.end() ||
-          std::ranges::any_of(kStatisticTerms, has_statistic));
+  return has_limit(check) && statistic_of(check.question).has_value();
 }
 
 void refuse_findings(const Report& report, const std::string& name, Vouched vouched) {
@@ -192,19 +188,11 @@ RunMaxima run_maxima(const Report& report) {
     if (tensor.has(Excuse::kHarmlessScale)) {
       continue;  // far beyond any limit, and passed for another reason
     }
-    for (const Question question : kOfReference) {
-      const Check* const check = tensor.find(question);
-      if (check != nullptr && has_limit(*check)) {
-        raise(maxima,
-              tensor.tensor_class,
-              Statistic::kOfReference,
-              check->share() * check->term(Term::kKernelFactor));
-      }
-    }
-    for (const StatisticTerm& entry : kStatisticTerms) {
-      const Check* const check = tensor.find(entry.question);
-      if (check != nullptr && has_limit(*check)) {
-        raise(maxima, tensor.tensor_class, entry.statistic, check->term(entry.term));
+    for (const Check& check : tensor.checks) {
+      const auto statistic = statistic_of(check.question);
+      const auto factor = check.find(Term::kKernelFactor);
+      if (statistic && factor && has_limit(check)) {
+        raise(maxima, tensor.tensor_class, *statistic, check.share() * *factor);
       }
     }
   }
@@ -267,10 +255,6 @@ Limits Calibration::limits(const Allowances& allowances) const {
   return limits;
 }
 
-double floor_of(Statistic statistic) {
-  return statistic < Statistic::kOperator ? 1.0 : 1.2;
-}
-
 double calibrated_limit(std::span<const double> maxima, double share, double floor) {
   const auto count = static_cast<double>(maxima.size());
   double mean = 0.0;
@@ -321,7 +305,7 @@ Calibration calibrate(std::span<const CleanRun> runs, double rate, Vouched vouch
     result.table.push_back({key,
                             values.size(),
                             *std::max_element(values.begin(), values.end()),
-                            calibrated_limit(values, share, floor_of(key.statistic))});
+                            calibrated_limit(values, share, kLeastFactor)});
   }
   return result;
 }

@@ -116,8 +116,8 @@ struct RateInterval {
 };
 [[nodiscard]] RateInterval rate_interval(std::size_t alarms, std::size_t runs);
 
-// The smallest limit that is ever given.
-[[nodiscard]] double floor_of(Statistic statistic);
+// The smallest factor that is ever given: chance alone reaches its limits.
+inline constexpr double kLeastFactor = 1.0;
 
 // The limit of one statistic that `share` of the runs may exceed. Requires: values above 0, at
 // least one.

@@ -99,16 +99,6 @@ inline constexpr std::array kNoiseRows = {
         "from noise.",
         "build/cpu/bin/analysis_test "
         "--gtest_filter=Bounds.WhereOperandsOfProductsAreRoundedAreClassDefaults"},
-    LedgerRow{
-        Allowance::kPooledNoise,
-        AllowanceScope::kAny,
-        "pooled-noise",
-        "Half of what is known of the noise of a slice, of a factor and of an operator's part is "
-        "what others of its kind and size have on average, with the weight of 5 passes.",
-        "K numbers, or one native pass, are too few to estimate a spread; the weight is that of "
-        "the default "
-        "number of passes.",
-        "./dev fuzz-layouts 1 9103 --precision fp8 --keep-clean DIR"},
     LedgerRow{Allowance::kFactorRounding,
               AllowanceScope::kNoise,
               "factor-rounding",

@@ -8,56 +8,27 @@
 namespace ttrace {
 
 inline constexpr std::array kOperatorRows = {
-    LedgerRow{Allowance::kLimitOfOperators,
-              AllowanceScope::kForced,
-              "operator-limit",
-              "An operator may err 2 times as much as its roundings.",
-              "Clean R is 0.98 to 1.02; a kernel that rounds once more has 1.5, and 1.44 was the "
-              "largest in 40 random BF16 layouts.",
-              "./dev fuzz-layouts 2 9102 --precision f32 --keep-clean DIR"},
-    LedgerRow{Allowance::kLimitOfOperatorSlices,
-              AllowanceScope::kForced,
-              "operator-slice-limit",
-              "A feature of an operator's result may err 4.5 times as much as its roundings.",
-              "Clean features reached 2.9 where a bias nearly cancels a row-parallel product, and "
-              "3.3 in a gradient.",
-              "./dev fuzz-layouts 1 9102 --precision f32 --keep-clean DIR"},
-    LedgerRow{Allowance::kFewSliceElements,
-              AllowanceScope::kForced,
-              "few-slice-elements",
-              "A feature of an operator's result that has fewer than 32 elements is not judged on "
-              "its own.",
-              "Columns of a router's weight of 3 experts reached 7 times their noise.",
-              "build/cpu/bin/analysis_test --gtest_filter=Ledger.EveryRowChangesABoundOrAVerdict"},
     LedgerRow{
-        Allowance::kLimitOfOperatorRows,
+        Allowance::kRingSums,
         AllowanceScope::kForced,
-        "operator-row-limit",
-        "A row of an operator's result may err 2.75 times as much as its roundings; 5.5 times in "
-        "F32 and F64, where an error of summation reaches many elements of a row alike.",
-        "Clean rows reached 1.8, in F32 3.65; 1.5 times that.",
-        "./dev fuzz-layouts 1 9103 --precision fp8 --keep-clean DIR"},
-    LedgerRow{Allowance::kLimitOfOperatorGroups,
-              AllowanceScope::kForced,
-              "operator-group-limit",
-              "A head, a shard or an addend of an operator's result may err 3 times as much as its "
-              "roundings.",
-              "Clean addends reached 1.9, groups 1.95.",
-              "./dev fuzz-layouts 3 9102 --precision f32 --keep-clean DIR"},
-    LedgerRow{Allowance::kLimitOfOperatorFactors,
-              AllowanceScope::kForced,
-              "operator-factor-limit",
-              "A factor of an operator's result may be 8 times its noise.",
-              "As factor-limit.",
-              "./dev fuzz-layouts 4 9102 --precision f32 --keep-clean DIR"},
-    LedgerRow{Allowance::kLimitOfRings,
-              AllowanceScope::kForced,
-              "ring-limit",
-              "A gradient of an attention core's inputs may err 4 times as much as its roundings "
-              "under context parallelism.",
-              "Ring attention adds up rounded parts that no sum over ranks tells of: 2.8 with four "
-              "ranks over 116 BF16 layouts, 1.1 without a ring over 140.",
-              "./dev fuzz-layouts 5 9102 --precision f32 --keep-clean DIR"},
+        "ring-sums",
+        "The squared scale of a gradient of an attention core's inputs grows by as many of the "
+        "operators' own roundings as a ring has further ranks.",
+        "Ring attention adds up rounded parts that no sum over ranks tells of: R 2.8 with "
+        "four ranks over 116 BF16 layouts, 1.1 without a ring over 140.",
+        "./dev fuzz-layouts 5 9102 --precision f32 --keep-clean DIR"},
+    LedgerRow{
+        Allowance::kBiasRounding,
+        AllowanceScope::kForced,
+        "bias-rounding",
+        "An operator's own error is taken to be at least one rounding of the bias that a "
+        "module adds to its output, in every feature of its own.",
+        "A kernel may round a product before its bias is added. Where the bias nearly cancels "
+        "the product, the result tells nothing of its size: features reached 2.9 times their "
+        "own rounding.",
+        "build/cpu/bin/analysis_test "
+        "--gtest_filter=OperatorPartsTest."
+        "AFeatureWhoseBiasCancelsItsProductMayErrByARoundingOfTheBias"},
     LedgerRow{Allowance::kPartsOfInputGradients,
               AllowanceScope::kForced,
               "parts-of-input-gradients",
@@ -65,13 +36,6 @@ inline constexpr std::array kOperatorRows = {
               "They cancel in the rows of a document's first tokens: clean rows reached 10 in a "
               "ring and 3.1 elsewhere.",
               "./dev fuzz-layouts 5 9102 --precision f32 --keep-clean DIR"},
-    LedgerRow{Allowance::kFactorOfUpdates,
-              AllowanceScope::kForced,
-              "factor-of-updates",
-              "The factor of an updated matrix may be 1.8 times its noise, not 8.",
-              "A factor of F32 is off by half a ulp, 1.2 times the usual rounding; the next number "
-              "is off by 2.4 times. This row makes a bound smaller.",
-              "build/cpu/bin/analysis_test --gtest_filter=Ledger.EveryRowChangesABoundOrAVerdict"},
     LedgerRow{Allowance::kRoundingFloor,
               AllowanceScope::kForced,
               "rounding-floor",
@@ -160,20 +124,6 @@ inline constexpr std::array kOperatorRows = {
               "./dev fuzz-layouts --case 'precision=fp8 seed=108 masked=1 tied=1 recipe=3 cp=3 "
               "micro_batches=4 batch=4 sequence=36 vocabulary=271 ffn=36 heads=6 groups=2 "
               "head_size=16' --keep-clean DIR"},
-    LedgerRow{Allowance::kFewElements,
-              AllowanceScope::kForced,
-              "few-elements",
-              "A tensor of few elements whose scale is an estimate has the limit that an F "
-              "distribution exceeds once in 10^7; the error of an addend may be as many times "
-              "its part of the native pass's error, and its factor what such an error moves "
-              "it by. A tensor of few elements whose scale is a rounding, and a row in which "
-              "few elements matter, have the limit that a chi-squared distribution exceeds "
-              "once in 10^9.",
-              "The gradient of a bias of 16 elements had R 2.04 in a clean BF16 run, addends of "
-              "8 elements 3.5 and, where the native pass erred little by chance, 3.13. A row of a "
-              "router's gradient, with one large element, had 3.18.",
-              "build/cpu/bin/analysis_test "
-              "--gtest_filter=OperatorCheckTest.TwoEstimatesFromFewElementsMayBeFartherApart"},
     LedgerRow{
         Allowance::kNothingButNoise,
         AllowanceScope::kForced,

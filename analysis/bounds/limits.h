@@ -1,19 +1,6 @@
-// Which class of tensors a tensor belongs to, and the limits of every class: the one table to tune.
-//
-// Noise (T2). The shipped kernel factor is 1: what chance explains is in spread.h, and what passes
-// do not show in bounds.h. Over 40 clean runs of random
-// models and layouts (BF16, F32, FP8) the largest error over its limit was 0.81 of a whole tensor,
-// 0.68 of a part and 0.61 of a factor.
-//
-// Operators. Clean R is 1.0 but where a product of another size is computed by another kernel,
-// which may round once more (a bias added to what was rounded: 1.5) or twice. Gradients of an
-// attention core's inputs: ring attention adds up rounded parts of its own, which no sum over ranks
-// tells of; 116 random BF16 layouts reached 2.8, with four ranks. Without context parallelism they
-// are like others as a whole: 140 layouts reached 1.1. They cancel in the rows of a document's
-// first tokens, where clean rows reached 10 in a ring and 3.1 elsewhere: these are not judged. Of
-// features elsewhere the limit is 2.25 times that of R: in those layouts features of a row-parallel
-// linear whose bias nearly cancels its product reached 2.9, for the product is rounded before the
-// bias is added, and features of a gradient 3.3. Rows reached 1.8; their limit is 1.5 times that.
+// Which class of tensors a tensor belongs to, and the kernel factors of T1 and T2: how much more
+// another kernel may err than the scale says. What chance adds to them is in spread.h; what makes
+// up a scale in bounds.h (T2) and operator_check.h (T1).
 //
 // Limits for a program of one's own replace these where it has a calibration, see calibration.h.
 // What a statistic is never depends on limits: where a shipped limit is part of its scale
@@ -40,12 +27,10 @@ namespace ttrace {
 
 // What is held against a limit.
 enum class Statistic : std::uint8_t {
-  kOfReference,    // T2: the kernel factor of spread.h, of all that is held against noise
-  kOperator,       // T1: R
-  kOperatorSlice,  // T1: the same of parts and factor
-  kOperatorRow,    // of all leading dimensions together
-  kOperatorGroup,
-  kOperatorFactor,
+  kOfReference,        // T2: the kernel factor of spread.h, of tensors and parts against noise
+  kFactorOfReference,  // the same of a factor that all elements have in common
+  kOfOperators,        // T1: the same against the operators' own rounding
+  kFactorOfOperators,
 };
 
 inline constexpr std::array kTensorClasses = {TensorClass::kActivation,
@@ -59,13 +44,11 @@ inline constexpr std::array kTensorClasses = {TensorClass::kActivation,
                                               TensorClass::kScale,
                                               TensorClass::kScalar};
 inline constexpr std::array kStatistics = {Statistic::kOfReference,
-                                           Statistic::kOperator,
-                                           Statistic::kOperatorSlice,
-                                           Statistic::kOperatorRow,
-                                           Statistic::kOperatorGroup,
-                                           Statistic::kOperatorFactor};
+                                           Statistic::kFactorOfReference,
+                                           Statistic::kOfOperators,
+                                           Statistic::kFactorOfOperators};
 
-// "activation gradient"; "T2", "T1 slice".
+// "activation gradient"; "T2", "T1 factor".
 [[nodiscard]] std::string_view name_of(TensorClass tensor_class);
 [[nodiscard]] std::string_view name_of(Statistic statistic);
 
@@ -76,10 +59,10 @@ struct LimitKey {
   auto operator<=>(const LimitKey&) const = default;
 };
 
-// "activation gradient T1 slice".
+// "activation gradient T1".
 [[nodiscard]] std::string to_string(const LimitKey& key);
 
-// The largest value that passes; 0: not judged.
+// A kernel factor.
 [[nodiscard]] double shipped_limit(const LimitKey& key);
 
 // The shipped limits, those that are calibrated replaced, and the rows of the ledger that are in
@@ -141,17 +124,6 @@ inline constexpr double kLargestOverUsualRounding = 2.4;
 // activations 0.067, activation gradients 0.115, weight gradients 0.067; the factor makes the
 // default of activations twice the first.
 [[nodiscard]] double default_unit(ElementType precision, const Allowances& allowances = {});
-
-// The largest ratio of two errors of `elements` numbers, one of which is the scale of the other:
-// one in 10^7 of them is larger by chance where both are round-off of one size. Its square has an F
-// distribution with as many degrees of freedom on either side: 11.6 for 8 elements, 4.5 for 16,
-// below 2 from 64 on. 0 where there are so many that no other limit is as small.
-[[nodiscard]] double limit_of_estimate(std::int64_t elements);
-
-// The same for rows, whose scale is that of many: the error of `elements` numbers over it, which
-// one in 10^9 rows exceeds by chance. Its square has a chi-squared distribution: 6.1 for one
-// element, 3.5 for four, 2.5 for ten. REQUIRES: elements > 0.
-[[nodiscard]] double limit_of_row_of(double elements);
 
 // Relative error of one rounding of a scalar: where products have FP8 operands, everything else,
 // sums above all, is BF16 or better.

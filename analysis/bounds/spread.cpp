@@ -58,6 +58,9 @@ double Scatter::freedom() const {
 }
 
 void VariancePrior::add(double ratio) {
+  if (!std::isfinite(ratio)) {
+    return;
+  }
   sum_ += ratio;
   squares_ += squared(ratio);
   count_ += 1.0;
@@ -91,6 +94,22 @@ RatioLimit ratio_limit(double kernel_factor,
   limit.value =
       kernel_factor * root_of_quantile(limit.freedom, limit.freedom_of_estimate, limit.by_chance);
   return limit;
+}
+
+RatioLimit ratio_limit(double kernel_factor,
+                       double freedom,
+                       const PartlyMeasured& scale,
+                       double by_chance) {
+  const double all = scale.derived + scale.measured;
+  if (!(all > 0.0) || !std::isfinite(all) || !std::isfinite(scale.estimate)) {
+    return ratio_limit(kernel_factor, freedom, freedom, by_chance);
+  }
+  const double of_scale =
+      scale.measured > 0.0 ? scale.freedom * squared(all / scale.measured) : kMostFreedom;
+  const RatioLimit mixed = ratio_limit(kernel_factor, freedom, of_scale, by_chance);
+  const RatioLimit alone = ratio_limit(
+      kernel_factor * std::sqrt(scale.estimate / all), freedom, scale.freedom, by_chance);
+  return alone.value > mixed.value ? alone : mixed;
 }
 
 }  // namespace ttrace

@@ -77,11 +77,27 @@ struct RatioLimit {
   double value = 0.0;                // of the ratio of the norms, not of their squares
 };
 
+// A squared scale.
+struct PartlyMeasured {
+  double derived = 0.0;   // from formats and the placement
+  double measured = 0.0;  // beyond that
+  double estimate = 0.0;  // all that was measured, which may be below what is derived
+  double freedom = 1.0;   // of the estimate
+};
+
 // Rounds the degrees of freedom down and the probability too, by at most a tenth, so that
 // there are few different limits; keeps those that it has made. Requires: all above 0.
 [[nodiscard]] RatioLimit ratio_limit(double kernel_factor,
                                      double freedom,
                                      double freedom_of_estimate,
+                                     double by_chance);
+
+// Of an error whose squared scale is `derived` plus `measured`: the sum is known with the
+// estimate's freedom times (sum / measured)^2 (Satterthwaite). An estimate may be small by chance,
+// so that what `estimate`, all that was measured, allows by itself is the least.
+[[nodiscard]] RatioLimit ratio_limit(double kernel_factor,
+                                     double freedom,
+                                     const PartlyMeasured& scale,
                                      double by_chance);
 
 }  // namespace ttrace

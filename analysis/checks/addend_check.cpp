@@ -153,7 +153,9 @@ struct AddendError {
   double found = 0.0;  // ||c||
   double error = 0.0;  // ||c - p||
   double scale = 0.0;
-  double reach = 0.0;          // what ||c - p|| may always reach
+  PartlyMeasured parts = {};   // of its square
+  double by_chance = 1.0;      // share of right addends beyond their limit
+  RatioLimit ratio = {};       // of error and scale
   double factor = 0.0;         // a
   double beside_factor = 0.0;  // ||c - (1 + a) p||
   // Variance of a ||p||^2, from the part of c that the factor does not explain.
@@ -186,15 +188,15 @@ AddendError error_of(const RankAddend& addend, const Replay& right) {
   return result;
 }
 
-SliceComparison part_of(const AddendError& judged, double limit) {
+SliceComparison part_of(const AddendError& judged) {
   SliceComparison part;
   part.where = "the addend of " + ranks_text(std::vector{judged.rank});
   part.ranks = {judged.rank};
   part.error = judged.error;
   part.scale = judged.scale;
   part.q = judged.error > 0.0 ? judged.error / judged.scale : 0.0;
-  part.bound = std::max(limit * judged.scale, judged.reach);
-  part.group_q = part.q;
+  part.ratio = judged.ratio;
+  part.bound = judged.ratio.value * judged.scale;
   part.is_addend = true;
   return part;
 }
@@ -202,7 +204,7 @@ SliceComparison part_of(const AddendError& judged, double limit) {
 // Requires: an addend that should not be zero.
 FactorComparison factor_of(const AddendError& judged,
                            double native_factor,
-                           double limit,
+                           double kernel_factor,
                            const Allowances& allowances) {
   const double norm_squared = squared(judged.norm);
   // By what rounding errors of a norm of one, independent in all elements, move a.
@@ -214,21 +216,20 @@ FactorComparison factor_of(const AddendError& judged,
   const double rounding =
       allowances.granted(Allowance::kOperatorFactorRounding, rounding_error(ElementType::kF32));
   result.scale = std::sqrt(squared(judged.scale * share) + squared(native) + squared(rounding));
-  result.least = judged.reach * share;
   if (allowances.has(Allowance::kOwnSpread)) {
-    result.least = std::max(result.least, kOwnSpreadLimit * judged.own_noise / norm_squared);
+    result.least = kOwnSpreadLimit * judged.own_noise / norm_squared;
   }
-  result.bound = std::max(limit * result.scale, result.least);
+  result.ratio =
+      ratio_limit(kernel_factor, 1.0, judged.ratio.freedom_of_estimate, judged.ratio.by_chance);
+  result.bound = std::max(result.ratio->value * result.scale, result.least);
   return result;
 }
 
 // Replaces `worst` by what is nearer to its bound.
 void keep_worst(SliceComparison part, std::optional<SliceComparison>& worst) {
-  const double largest = worst ? std::max(worst->group_q, part.group_q) : part.group_q;
   if (!worst || part.error * worst->bound > worst->error * part.bound) {
     worst = std::move(part);
   }
-  worst->group_q = largest;
 }
 
 void keep_worst(const std::optional<FactorComparison>& factor,
@@ -339,8 +340,7 @@ std::optional<std::vector<RankAddend>> AddendCheck::addends_of(const Match& matc
 
 void AddendCheck::compare(const Match& match,
                           const MergeResult& wide,
-                          double limit,
-                          double factor_limit,
+                          const ErrorSpread& spread,
                           OperatorResidual& residual) const {
   // Of a rounding of the sum. A formula that leaves less ends the search: this saves computing
   // every norm again by a dozen formulas, and widens no bound. The best of all formulas gave the
@@ -368,15 +368,17 @@ void AddendCheck::compare(const Match& match,
     const Replay& right = known->replays[i];
     AddendError error = error_of((*addends)[i], right);
     const double share = terms > 0.0 ? right.terms / terms : 0.0;
-    error.scale = std::sqrt(squared(unit * std::max(error.norm, error.found)) + share * shared);
-    if (allowances_.has(Allowance::kFewElements)) {
-      error.reach = limit_of_estimate(std::ssize(right.sum)) * std::sqrt(share * whole);
-    }
-    SliceComparison of_error = part_of(error, limit);
+    const double rounding = squared(unit * std::max(error.norm, error.found));
+    error.scale = std::sqrt(rounding + share * shared);
+    const double freedom = std::min(spread.freedom, static_cast<double>(right.sum.size()));
+    error.parts = {rounding, share * shared, share * whole, freedom};
+    error.by_chance = spread.by_chance / static_cast<double>(addends->size());
+    error.ratio = ratio_limit(spread.kernel_factor, freedom, error.parts, error.by_chance);
+    SliceComparison of_error = part_of(error);
     const auto of_factor =
         error.fourth > 0.0 && std::ssize(right.sum) > 1  // one number's factor is its own error
-            ? std::optional(
-                  factor_of(error, residual.native_factor - 1.0, factor_limit, allowances_))
+            ? std::optional(factor_of(
+                  error, residual.native_factor - 1.0, spread.kernel_factor_along, allowances_))
             : std::nullopt;
     if (of_error.beyond() || (of_factor && of_factor->beyond())) {
       wrong.push_back(error);

@@ -18,19 +18,17 @@
 // u is the relative error of one rounding of its type. The second term is the native pass's error
 // beyond the roundings of its result, plus the error of the formula, d = ||sum p - f||. Rank i gets
 // the part t_i of it, which is its part of all squared terms of the sum, because a kernel that
-// accumulates in low precision errs in each of its terms. ||c_i - p_i|| has the limit of shards.
-// But the native pass's error is known from the elements of this vector only, and can be small in
-// them by chance. So ||c_i - p_i|| may always reach what that error, all of it, allows for as few
-// elements: limit_of_estimate() sqrt(t_i (||n - f||^2 + d^2)). A factor,
+// accumulates in low precision errs in each of its terms. ||c_i - p_i|| has the ratio limit
+// (spread.h) of the whole vector's degrees of freedom; the second term is an estimate from as many,
+// the first is derived (Satterthwaite's rule, as in operator_check.h). A factor,
 //
 //   a_i = <c_i - p_i, p_i> / ||p_i||^2
 //   scale^2 = (scale_i^2 / ||p_i||^2) sum_j p_ij^4 / ||p_i||^4 + a_n^2 + u32^2
 //
-// is judged like the factor of a whole tensor (operator_check.h). Roundings of the elements are
-// independent of one another. What ||c_i - p_i|| may always reach moves a_i by (sum_j p_ij^4)^1/2 /
-// ||p_i||^3 of it, which |a_i| may always reach.
+// is judged like the factor of a whole tensor (operator_check.h), with as many degrees of freedom
+// as the estimate of scale_i. Roundings of the elements are independent of one another.
 //
-// The limit of ||c_i - p_i|| / scale_i is 3. Clean runs of random layouts reached 1.82
+// Clean runs of random layouts reached ||c_i - p_i|| / scale_i of 1.82
 // (`ttrace_fuzz_layouts 30 7821 --precision bf16`), 0.63 (`15 7822 --precision f32`) and 1.83
 // (`15 7823 --precision fp8`); factors reached 0.42, 0.17 and 0.34 of their bounds. Elements with
 // one rounding each cannot exceed 2.4 in BF16.
@@ -73,14 +71,13 @@ class AddendCheck {
   // Keeps references to the trace.
   AddendCheck(const Trace& candidate, const Allowances& allowances);
 
-  // `wide` is f, and `residual` has the figures of the whole tensor; the limits are those of Q and
-  // of the factor. Its part and factor become those of the addends nearest to their bounds, or
-  // farthest beyond; there is no factor of vectors that are too short. Leaves a tensor as it is
-  // that is not a sum of ranks' addends, or whose formula is not known.
+  // `wide` is f, and `residual` has the figures of the whole tensor. Its part and factor become
+  // those of the addends nearest to their bounds, or farthest beyond; there is no factor of vectors
+  // that are too short. Leaves a tensor as it is that is not a sum of ranks' addends, or whose
+  // formula is not known.
   void compare(const Match& match,
                const MergeResult& wide,
-               double limit,
-               double factor_limit,
+               const ErrorSpread& spread,
                OperatorResidual& residual) const;
 
  private:

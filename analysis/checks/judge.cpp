@@ -79,16 +79,14 @@ bool is_rescaled(const Match& match) {
          !are_powers_of_two(match.reference, match.candidate);
 }
 
-// Such a tensor consists of noise alone: the gradient of a key's bias, for example, is zero in
-// exact arithmetic. Its residual depends on how its operators' roundings cancel, and one native
-// pass does not measure that.
+// Such a tensor, as the gradient of a key's bias, is zero in exact arithmetic. One native pass does
+// not measure how its operators' roundings cancel.
 bool is_nothing_but_noise(const Comparison& comparison, const Bound& bound) {
   return bound.scale && *bound.scale > 0.0 && comparison.error > 0.0 &&
          *bound.scale >= comparison.reference_norm;
 }
 
-// Whether the merged shards are equal in every bit to the first forward of the same side, or within
-// what copies may differ by.
+// Whether merged shards equal their first forward, or are within what copies may differ by.
 struct RecomputeResult {
   std::optional<Comparison> comparison;
   std::vector<Check> checks;
@@ -422,10 +420,12 @@ void Judge::ask_operators(const Subject& subject, TensorVerdict& verdict) const 
       (options_.samples != nullptr && sums_other_samples(*options_.samples, subject.match.id))) {
     return;
   }
-  auto residual = options_.others.operators->compare(subject.match,
-                                                     subject.own ? *subject.own : subject.candidate,
-                                                     subject.rescaled,
-                                                     options_.heads.size_in(subject.match.id));
+  auto residual =
+      options_.others.operators->compare(subject.match,
+                                         subject.own ? *subject.own : subject.candidate,
+                                         bounds_.spread_against_rounding(subject.judged()),
+                                         subject.rescaled,
+                                         options_.heads.size_in(subject.match.id));
   if (!residual) {
     return;
   }

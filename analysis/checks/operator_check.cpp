@@ -3,6 +3,7 @@
 #include "analysis/align/machine.h"
 #include "analysis/align/model_vocabulary.h"
 #include "analysis/align/module_path.h"
+#include "analysis/align/values.h"
 #include "analysis/checks/slices.h"
 #include "analysis/checks/values_check.h"
 #include "trace/base/kind.h"
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <iterator>
 #include <numbers>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -40,6 +42,27 @@ double growth_of(const OperatorResidual& residual) {
   return own > 0.0 ? squared(residual.scale() / own) : 1.0;
 }
 
+// Of every slice, its part of the sum over all elements of `by_feature`, an index of the last
+// dimension.
+std::vector<double> spread_over(const Slices& slices,
+                                std::size_t last,
+                                std::span<const double> by_feature) {
+  std::vector<double> parts;
+  if (by_feature.empty()) {
+    return parts;
+  }
+  const double mean = std::accumulate(by_feature.begin(), by_feature.end(), 0.0) /
+                      static_cast<double>(by_feature.size());
+  parts.resize(slices.sums.size());
+  for (const Slicing& slicing : slices.slicings) {
+    const auto elements = static_cast<double>(slices.all.count / slicing.count);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(slicing.count); ++i) {
+      parts[slicing.first + i] = elements * (slicing.dim == last ? by_feature[i] : mean);
+    }
+  }
+  return parts;
+}
+
 // The candidate's and the native pass's differences from the wide one, slice by slice.
 struct Parts {
   TensorPair pair;  // with the candidate
@@ -47,45 +70,63 @@ struct Parts {
   Slices twin;
 };
 
-// `limits`: of slice and group.
 std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
                                               const Parts& parts,
-                                              SliceBound limits,
-                                              const Limits& ledger,
+                                              const ErrorSpread& spread,
+                                              std::span<const double> by_feature,
                                               const Match& match,
                                               std::int64_t head) {
   TensorNoise noise;
   noise.mean_squared = squared(residual.own());
-  noise.passes = static_cast<int>(kPooledPasses);  // the twin counts as much as the average
+  noise.passes = 1;
   for (const SliceSums& slice : parts.twin.sums) {
     noise.slices.push_back(slice.difference_squared);
   }
-  limits.noise = &noise;
-  limits.growth = growth_of(residual);
-  limits.pooled_passes = ledger.granted(Allowance::kPooledNoise, kPooledPasses);
-  limits.least_elements = ledger.has(Allowance::kFewSliceElements) ? kFewElements : 1;
-  limits.relative_squared =
-      limits.growth * squared(residual.rounding) / parts.candidate.all.reference_squared;
-  return worst_slice(parts.pair, parts.candidate, {limits, match.candidate, head});
+  SliceBound bound;
+  bound.noise = &noise;
+  bound.growth = growth_of(residual);
+  bound.relative_squared =
+      bound.growth * squared(residual.rounding) / parts.candidate.all.reference_squared;
+  const std::vector<double> by_slice =
+      spread_over(parts.candidate, parts.pair.shape.size() - 1, by_feature);
+  bound.by_slice = by_slice;
+  bound.spread = spread;
+  return worst_slice(parts.pair, parts.candidate, {bound, match.candidate, head});
 }
 
-// Whether most of the scale is the error of the native pass.
-bool is_estimate(const OperatorResidual& residual) {
-  return residual.native > residual.rounding &&
-         2.0 * squared(residual.native) > residual.yardstick.squared();
+// Of R; see operator_check.h.
+RatioLimit limit_of(const OperatorResidual& residual,
+                    const ErrorSpread& spread,
+                    std::int64_t elements) {
+  const double freedom =
+      std::min(spread.freedom, static_cast<double>(std::max<std::int64_t>(1, elements)));
+  const double native = squared(residual.native);
+  const double measured = residual.native > residual.rounding ? native : 0.0;
+  return ratio_limit(spread.kernel_factor,
+                     freedom,
+                     {residual.yardstick.squared() - measured, measured, native, freedom},
+                     spread.by_chance);
 }
 
 // The variance of the sum over all elements along f, if the errors of a dimension's slices are
-// independent of one another; the largest over the dimensions. 0 if no dimension has enough slices.
-double variance_along(const Slices& slices, const Limits& limits) {
+// independent of one another.
+struct VarianceAlong {
+  double value = 0.0;  // 0 if no dimension has enough slices
+  std::int64_t slices = 0;
+};
+
+// The largest over the dimensions.
+VarianceAlong variance_along(const Slices& slices, const Limits& limits) {
   const std::int64_t least = limits.has(Allowance::kFewSlices) ? kFewElements : 2;
-  double variance = 0.0;
+  VarianceAlong variance;
   for (const Slicing& slicing : slices.slicings) {
     double sum = 0.0;
     for (const SliceSums& slice : slices.of(slicing)) {
       sum += squared(slice.along_reference);
     }
-    variance = slicing.count < least ? variance : std::max(variance, sum);
+    if (slicing.count >= least && sum > variance.value) {
+      variance = {sum, slicing.count};
+    }
   }
   return variance;
 }
@@ -106,24 +147,30 @@ std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
                                                const Parts& parts,
                                                const std::optional<double>& step,
                                                double rounding,
-                                               double limit,
+                                               const ErrorSpread& spread,
                                                const Limits& limits) {
+  constexpr double kOfUpdates = 1.8;
   const Slices& twin = parts.twin;
   const SliceSums& all = parts.candidate.all;
-  const double variance = variance_along(twin, limits);
-  if (!(variance > 0.0 || (step && twin.sums.size() > 1)) || !(all.reference_squared > 0.0)) {
+  const VarianceAlong variance = variance_along(twin, limits);
+  if (!(variance.value > 0.0 || (step && twin.sums.size() > 1)) || !(all.reference_squared > 0.0)) {
     return std::nullopt;
   }
   const double norm_squared = all.reference_squared;
   FactorComparison result;
   result.deviation = all.along_reference / norm_squared;
   const double native = limits.granted(Allowance::kNativeFactor, squared(twin.all.along_reference));
-  result.scale = std::sqrt((native + variance) * growth_of(residual) / squared(norm_squared) +
+  result.scale = std::sqrt((native + variance.value) * growth_of(residual) / squared(norm_squared) +
                            squared(rounding) + squared(step.value_or(0.0)));
   if (limits.has(Allowance::kOwnSpread)) {
     result.least =
-        kOwnSpreadLimit * std::sqrt(variance_along(parts.candidate, limits)) / norm_squared;
+        kOwnSpreadLimit * std::sqrt(variance_along(parts.candidate, limits).value) / norm_squared;
   }
+  if (!step) {
+    result.ratio = ratio_limit(
+        spread.kernel_factor_along, 1.0, static_cast<double>(variance.slices), spread.by_chance);
+  }
+  const double limit = result.ratio ? result.ratio->value : kOfUpdates;
   result.bound = std::max(limit * result.scale, result.least);
   return result;
 }
@@ -160,12 +207,10 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
   }
   quantises_ = candidate.holds(Kind::kScale);
   first_step_ = candidate.steps().empty() ? 0 : candidate.steps().front().step;
-  const ElementType coarsest = precision_of(candidate.manifest().precision).coarsest;
-  sums_dominate_ = coarsest == ElementType::kF32 || coarsest == ElementType::kF64;
   const ModelVocabulary vocabulary(candidate.manifest().roles);
   for (const RankFile& file : candidate.files()) {
-    cuts_sequences_ =
-        cuts_sequences_ || vocabulary.axis_size(Role::kContextParallel, file.layout()) > 1;
+    ring_ =
+        std::max<std::int64_t>(ring_, vocabulary.axis_size(Role::kContextParallel, file.layout()));
     for (const RoundedSum& sum : file.sums()) {
       sums_[sum.id].push_back(sum);
     }
@@ -193,6 +238,32 @@ double OperatorCheck::squared_sums(const Match& match,
   return result;
 }
 
+// The tensors of both forced passes and the candidate's.
+struct OperatorCheck::Sides {
+  MergeResult expected;  // f
+  MergeResult twin;      // n
+  Statistics own;        // of n against f
+  Statistics error;      // of c against f
+};
+
+std::vector<double> OperatorCheck::squared_bias(const Match& match,
+                                                const Sides& sides,
+                                                double unit) const {
+  if (match.id.kind != Kind::kOutput || sides.expected.shape.empty() ||
+      !limits_.has(Allowance::kBiasRounding)) {
+    return {};
+  }
+  const auto bias = merged_values(
+      native_.of({.step = match.id.step, .kind = Kind::kParam, .path = match.id.path + ".bias"}));
+  if (!bias || bias->shape != std::vector{sides.expected.shape.back()}) {
+    return {};
+  }
+  std::vector<double> squares = bias->data;
+  std::ranges::transform(
+      squares, squares.begin(), [&](double value) { return squared(unit * value); });
+  return squares;
+}
+
 double OperatorCheck::squared_other_grid(const Match& match, const Statistics& statistics) const {
   const bool follows_from_quantised_gradients =
       match.id.kind == Kind::kGradOutput || match.id.kind == Kind::kGradInput ||
@@ -201,19 +272,6 @@ double OperatorCheck::squared_other_grid(const Match& match, const Statistics& s
   return quantises_ && follows_from_quantised_gradients && limits_.has(Allowance::kOtherGridCodes)
              ? squared(rounding_error(ElementType::kE5M2)) * statistics.candidate_squared
              : 0.0;
-}
-
-// Storing rounds every element of a row on its own, whereas sums in another order err alike in
-// many: in all that one head's few scores, or one mean of a norm, go into.
-double OperatorCheck::limit_of_row(TensorClass tensor_class) const {
-  constexpr double kOfSums = 5.5;
-  const LimitKey own{tensor_class, Statistic::kOperatorRow};
-  const double limit = limits_.of(own);
-  const bool is_judged = limit > 0.0 && limits_.has(Allowance::kLimitOfOperatorRows);
-  return sums_dominate_ && is_judged && !is_optimizer_result(tensor_class) &&
-                 !limits_.is_calibrated(own)
-             ? kOfSums
-             : limit;
 }
 
 std::optional<double> OperatorCheck::step_of(const Match& match,
@@ -232,14 +290,6 @@ std::optional<double> OperatorCheck::step_of(const Match& match,
   return limits_.granted(Allowance::kUpdateRounding,
                          unit * step->error_norm() / std::sqrt(step->candidate_squared));
 }
-
-// The tensors of both forced passes and the candidate's.
-struct OperatorCheck::Sides {
-  MergeResult expected;  // f
-  MergeResult twin;      // n
-  Statistics own;        // of n against f
-  Statistics error;      // of c against f
-};
 
 bool OperatorCheck::is_from_before(const TensorId& id) const {
   return id.kind == Kind::kParam && id.step == first_step_;
@@ -281,51 +331,18 @@ double OperatorCheck::unlike_in(const Sides& sides, const MergeResult& candidate
   return static_cast<double>(both.size());
 }
 
-double OperatorCheck::limit_for(const OperatorResidual& residual,
-                                TensorClass tensor_class,
-                                std::int64_t elements) const {
-  const LimitKey own{tensor_class, Statistic::kOperator};
-  if (limits_.is_calibrated(own)) {
-    return limits_.of(own);
-  }
-  // Gradients of an attention core's inputs are like other gradients, unless a ring adds them up.
-  const bool is_like_others = tensor_class == TensorClass::kInputGradient && !cuts_sequences_;
-  const double limit = is_like_others
-                           ? limits_.of({TensorClass::kActivationGradient, Statistic::kOperator})
-                           : limits_.of(own);
-  if (!limits_.has(Allowance::kFewElements) || elements < 1) {
-    return limit;
-  }
-  // Of one rounding's size, a few elements err more by chance than many do.
-  return std::max(limit,
-                  is_estimate(residual) ? limit_of_estimate(elements)
-                                        : limit_of_row_of(static_cast<double>(elements)));
-}
-
 void OperatorCheck::compare_parts(const Match& match,
                                   const Sides& sides,
                                   const TensorPair& pair,
                                   const PartTerms& terms,
                                   OperatorResidual& residual) const {
-  const auto limit = [&](Statistic statistic) {
-    return limits_.of({terms.tensor_class, statistic});
-  };
   const Parts parts{pair, sum_slices(pair), sum_slices(pair_of(sides.expected, sides.twin))};
-  SliceBound of_parts;
-  of_parts.limit = limit(Statistic::kOperatorSlice);
-  of_parts.row_limit = limit_of_row(terms.tensor_class);
-  of_parts.group_limit = limit(Statistic::kOperatorGroup);
-  of_parts.has_sparse_rows =
-      limits_.has(Allowance::kFewElements) && limits_.has(Allowance::kLimitOfOperatorRows);
-  if (of_parts.limit > 0.0) {
-    residual.slice = compare_slices(residual, parts, of_parts, limits_, match, terms.head);
+  if (terms.are_judged) {
+    residual.slice =
+        compare_slices(residual, parts, terms.spread, terms.by_feature, match, terms.head);
   }
-  residual.in_noise = compare_factor(residual,
-                                     parts,
-                                     terms.step,
-                                     factor_rounding(match.id.kind, limits_),
-                                     limit(Statistic::kOperatorFactor),
-                                     limits_);
+  residual.in_noise = compare_factor(
+      residual, parts, terms.step, factor_rounding(match.id.kind, limits_), terms.spread, limits_);
   if (residual.in_noise) {
     residual.in_noise->granted = terms.granted;
     residual.in_noise->bound += terms.granted;
@@ -343,8 +360,31 @@ double OperatorCheck::rounding_of(ElementType type, const std::optional<double>&
   return std::hypot(std::sqrt(roundings) * rounding_error(type), *step);
 }
 
+void OperatorCheck::add_components(const Match& match,
+                                   const Sides& sides,
+                                   double clipping,
+                                   bool other_grid,
+                                   OperatorResidual& residual) const {
+  const ElementType type = match.candidate.front().record->type;
+  const double squared_norm = sides.error.candidate_squared;
+  Yardstick& yardstick = residual.yardstick;
+  yardstick.add(Component::kNative, squared(residual.native));
+  yardstick.raise_to(Component::kNativeRounding, squared(residual.rounding));
+  yardstick.raise_to(Component::kBiasRounding, squared(residual.bias));
+  yardstick.add(Component::kStoredAddends, squared_addends(match, limits_));
+  yardstick.add(Component::kRankSums, squared_sums(match, sides.error, residual.own()));
+  if (match.id.kind == Kind::kGradInput && limits_.has(Allowance::kRingSums)) {
+    yardstick.add(Component::kRingSums, static_cast<double>(ring_ - 1) * squared(residual.own()));
+  }
+  yardstick.add(Component::kGradientSums,
+                gradients_.squared_rounding(match.id, type, squared_norm));
+  yardstick.add(Component::kClippingNorm, squared(clipping) * squared_norm);
+  yardstick.add(Component::kOtherGrid, other_grid ? squared_other_grid(match, sides.error) : 0.0);
+}
+
 std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
                                                        const MergeResult& candidate,
+                                                       const ErrorSpread& spread,
                                                        bool other_grid,
                                                        std::int64_t head) const {
   if (hidden_.made(match.id) && limits_.has(Allowance::kHiddenChoices)) {
@@ -370,34 +410,30 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   result.bit_equal = equal_part(sides->twin, candidate);
   result.unlike = unlike_in(*sides, candidate);
   result.rounding = coarser * rounding_of(type, step) * std::sqrt(squared_norm);
-  result.yardstick.add(Component::kNative, squared(result.native));
-  result.yardstick.raise_to(Component::kNativeRounding, squared(result.rounding));
-  result.yardstick.add(Component::kStoredAddends, squared_addends(match, limits_));
-  result.yardstick.add(Component::kRankSums, squared_sums(match, sides->error, result.own()));
-  result.yardstick.add(Component::kGradientSums,
-                       gradients_.squared_rounding(match.id, type, squared_norm));
-  result.yardstick.add(Component::kClippingNorm, squared(clipping) * squared_norm);
-  result.yardstick.add(Component::kOtherGrid,
-                       other_grid ? squared_other_grid(match, sides->error) : 0.0);
+  const std::vector<double> of_bias = squared_bias(match, *sides, unit);
+  if (!of_bias.empty()) {
+    result.bias =
+        std::sqrt(std::accumulate(of_bias.begin(), of_bias.end(), 0.0) *
+                  static_cast<double>(sides->error.count) / static_cast<double>(of_bias.size()));
+  }
+  add_components(match, *sides, clipping, other_grid, result);
   result.factor = sides->error.factor();
   result.native_factor = sides->own.factor();
   const TensorClass tensor_class = class_of(match.id, sides->expected.shape.size());
-  result.limit = limit_for(result, tensor_class, element_count(sides->expected.shape));
+  result.ratio = limit_of(result, spread, element_count(sides->expected.shape));
   // FP8 codes that flip on another grid change a few rows only, and by a few large steps.
   const bool judges_parts = !(other_grid && quantises_) || !limits_.has(Allowance::kOtherGridParts);
   if (result.error > 0.0 && judges_parts) {
     const double granted = clipping + (is_coarser ? coarser * unit : 0.0);
+    const bool cancels = tensor_class == TensorClass::kInputGradient &&
+                         limits_.has(Allowance::kPartsOfInputGradients);
     compare_parts(match,
                   *sides,
                   pair_of(sides->expected, candidate),
-                  {tensor_class, head, step, granted},
+                  {spread, head, !cancels, of_bias, step, granted},
                   result);
   }
-  addends_.compare(match,
-                   sides->expected,
-                   limits_.of({tensor_class, Statistic::kOperatorGroup}),
-                   limits_.of({tensor_class, Statistic::kOperatorFactor}),
-                   result);
+  addends_.compare(match, sides->expected, spread, result);
   return result;
 }
 

@@ -19,8 +19,13 @@
 // type (for F32 and F64: of another order of summation, default_unit()). gradient_sums.h has the
 // rounding of main grads when ranks' gradients are added up.
 //
-// If ||n - f|| is most of the scale and comes from few elements, it is an estimate:
-// limit_of_estimate(). A vector's gradient that is a sum of ranks' addends is also judged addend by
+// The largest R that passes is the ratio limit (spread.h). The error has the degrees of freedom of
+// the noise passes' (at most the elements), and so has ||n - f||; the other terms are derived, so
+// that the estimate of the scale has more of them, by Satterthwaite's rule:
+//
+//   nu_scale = nu (scale^2 / ||n - f||^2)^2
+//
+// A vector's gradient that is a sum of ranks' addends is also judged addend by
 // addend (addend_check.h). Parts of a tensor are judged likewise, with v_i = ||n - f||_i^2
 // (slices.h). A factor is judged on its own, because it adds up over all elements while roundings
 // average out:
@@ -28,7 +33,8 @@
 //   a = <c - f, f> / ||f||^2, a_n the same of n
 //   V(x) = max over dimensions of 32 indices and more (sum over its slices <x - f, f>_i^2)
 //   scale^2 = (a_n^2 + V(n) / ||f||^4) (1 + e^2 / max(||n - f||^2, u^2 ||c||^2)) + u32^2
-//   bound: the larger one of 8 scale and 5 sqrt(V(c)) / ||f||^2
+//   bound: the larger one of the ratio limit with 1 and N degrees of freedom and 5 sqrt(V(c)) /
+//   ||f||^2, of N slices
 //
 // V is the variance of a ||f||^2 if the roundings of different slices are independent; inside a
 // slice they may depend on one another. V(c) counts, too, because c may have been rounded where n
@@ -47,7 +53,16 @@
 //
 // with p the parameter at the start of the step and u_1 the relative error of one rounding. Its
 // factor, one minus learning rate times decay, is a number of F32: the scale of a is u_1 and
-// u ||c - p|| / ||c||.
+// u ||c - p|| / ||c||, and its bound 1.8 times that, because such a number is off by half a unit in
+// the last place, 1.2 u_1, and the next one by 2.4 u_1.
+//
+// A kernel may round a product before its bias b is added to it. Where b nearly cancels the
+// product, c tells nothing of its size: the first term of scale^2, of the output of a module with a
+// bias of the last dimension, is at least u^2 b_j^2 for every element of feature j.
+//
+// Ring attention over p ranks adds up p rounded parts of a gradient of its inputs, which no sum
+// over ranks tells of: e^2 contains (p - 1) times the first term of scale^2. Parts of such
+// gradients are not judged, because they cancel in the rows of a document's first tokens.
 //
 // If candidate and reference store different multiples of a gradient (a data-parallel size of 3 in
 // the loss scale), they round on different grids. Then u is the largest error of one rounding,
@@ -101,12 +116,14 @@ class OperatorCheck {
   // Keeps references to the traces.
   OperatorCheck(const ForcedTraces& traces, const Trace& candidate, const Limits& limits = {});
 
-  // Judges a floating-point tensor of the candidate. Returns nothing if a forced pass does not have
-  // it, or has it in another shape, or if it follows from choices that nobody recorded.
-  // `other_grid`: the stored tensor is a multiple of the logical value by a factor that is not a
-  // power of two, so the two sides round on different grids. `head`: see SliceContext.
+  // Judges a floating-point tensor of the candidate by what `spread` says of chance. Returns
+  // nothing if a forced pass does not have it, or has it in another shape, or if it follows from
+  // choices that nobody recorded. `other_grid`: the stored tensor is a multiple of the logical
+  // value by a factor that is not a power of two, so the two sides round on different grids.
+  // `head`: see SliceContext.
   [[nodiscard]] std::optional<OperatorResidual> compare(const Match& match,
                                                         const MergeResult& candidate,
+                                                        const ErrorSpread& spread,
                                                         bool other_grid = false,
                                                         std::int64_t head = 0) const;
 
@@ -116,8 +133,11 @@ class OperatorCheck {
   [[nodiscard]] bool is_from_before(const TensorId& id) const;
   // What parts of a tensor are judged with, in addition to its residual.
   struct PartTerms {
-    TensorClass tensor_class;
+    const ErrorSpread& spread;
     std::int64_t head = 0;
+    bool are_judged = true;
+    std::span<const double> by_feature =
+        {};                      // squared scale that an index of the last dimension adds
     std::optional<double> step;  // of what an optimizer has updated
     double granted = 0.0;        // to the factor
   };
@@ -125,21 +145,27 @@ class OperatorCheck {
   [[nodiscard]] std::optional<Sides> sides_of(const Match& match,
                                               const MergeResult& candidate) const;
   [[nodiscard]] static double unlike_in(const Sides& sides, const MergeResult& candidate);
-  [[nodiscard]] double limit_for(const OperatorResidual& residual,
-                                 TensorClass tensor_class,
-                                 std::int64_t elements) const;
   void compare_parts(const Match& match,
                      const Sides& sides,
                      const TensorPair& pair,
                      const PartTerms& terms,
                      OperatorResidual& residual) const;
-  [[nodiscard]] double limit_of_row(TensorClass tensor_class) const;
   // For a tensor that an optimizer updates, in a type whose u is more than one rounding: u ||c -
   // p|| over ||c||.
   [[nodiscard]] std::optional<double> step_of(const Match& match,
                                               const MergeResult& candidate) const;
   // Relative, of the result. `step`: see step_of().
   [[nodiscard]] double rounding_of(ElementType type, const std::optional<double>& step) const;
+  // (unit b_j)^2 of an output of a module with a bias of the last dimension; else empty.
+  [[nodiscard]] std::vector<double> squared_bias(const Match& match,
+                                                 const Sides& sides,
+                                                 double unit) const;
+  // Of the scale. `clipping`: the relative error of the norm that a gradient was clipped by.
+  void add_components(const Match& match,
+                      const Sides& sides,
+                      double clipping,
+                      bool other_grid,
+                      OperatorResidual& residual) const;
   [[nodiscard]] double squared_sums(const Match& match,
                                     const Statistics& statistics,
                                     double own) const;
@@ -155,9 +181,8 @@ class OperatorCheck {
   std::unordered_map<TensorId, std::vector<RoundedSum>, TensorIdHash> sums_;
   double of_products_ = 0.0;     // of one product whose operands are rounded; 0: they are not
   bool quantises_ = false;       // the candidate has FP8 scales
-  bool sums_dominate_ = false;   // the program computes in F32 or F64
   std::int64_t first_step_ = 0;  // that was traced
-  bool cuts_sequences_ = false;  // an attention core's inputs come from several ranks
+  std::int64_t ring_ = 1;        // ranks that an attention core's inputs come from
 };
 
 }  // namespace ttrace

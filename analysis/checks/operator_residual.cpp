@@ -15,9 +15,9 @@ Check whole_check(const OperatorResidual& residual, double candidate_norm) {
   Check check;
   check.question = Question::kOperator;
   check.value = residual.residual();
-  check.bound = residual.limit;
+  check.bound = residual.ratio.value;
   check.holds = !(check.value > check.bound);
-  check.detectable = residual.limit * residual.scale() / candidate_norm;
+  check.detectable = check.bound * residual.scale() / candidate_norm;
   check.origin = BoundOrigin::kNoise;
   check.source = "forced passes";
   check.terms = {{Term::kError, residual.error},
@@ -29,6 +29,9 @@ Check whole_check(const OperatorResidual& residual, double candidate_norm) {
                  {Term::kUnlike, residual.unlike},
                  {Term::kFactor, residual.factor},
                  {Term::kNativeFactor, residual.native_factor}};
+  if (std::isfinite(check.bound)) {
+    add_terms(residual.ratio, check);
+  }
   check.components = residual.yardstick.components();
   if (!check.holds) {
     check.sentence = fmt::format(
@@ -78,7 +81,7 @@ Check factor_check(const FactorComparison& factor) {
 }  // namespace
 
 double OperatorResidual::own() const {
-  return std::max(native, rounding);
+  return std::max({native, rounding, bias});
 }
 
 double OperatorResidual::residual() const {
@@ -89,7 +92,7 @@ double OperatorResidual::residual() const {
 }
 
 void OperatorResidual::leave_unjudged() {
-  limit = std::numeric_limits<double>::infinity();
+  ratio.value = std::numeric_limits<double>::infinity();
   slice.reset();
   in_noise.reset();
   claim.reset();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "analysis/bounds/bounds.h"
+#include "analysis/bounds/spread.h"
 #include "analysis/bounds/yardstick.h"
 #include "analysis/checks/slices.h"
 #include "analysis/findings/check.h"
@@ -20,10 +21,11 @@ struct OperatorResidual {
   double error = 0.0;          // ||c - f||
   double native = 0.0;         // ||n - f||
   double rounding = 0.0;       // u ||c||
+  double bias = 0.0;           // the same of a bias that was added to every row
   double norm = 0.0;           // ||f||
   double bit_equal = 0.0;      // part of the elements in which c is n
   double unlike = 0.0;         // elements that are finite in c alone, or in neither f nor n
-  double limit = 0.0;          // largest R that passes; Inf: any
+  RatioLimit ratio = {};       // its value: the largest R that passes; Inf: any
   Yardstick yardstick = {};    // max(native, rounding)^2 and the components of e^2
   double factor = 0.0;         // <c, f> / <f, f>
   double native_factor = 0.0;  // <n, f> / <f, f>

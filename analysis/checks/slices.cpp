@@ -81,11 +81,11 @@ std::vector<int> holders(std::span<const Shard> shards, const std::vector<Range>
 
 // By what a sort of parts is judged.
 struct PartLimit {
-  double limit = 0.0;
+  RatioLimit ratio;
   double own = 1.0;        // weight of a part's own noise
   double pooled = 0.0;     // of what parts of its size have on average
   double inherited = 0.0;  // squared: from an update of one element, which may reach any slice
-  std::optional<RatioLimit> ratio = {};
+  double least = 0.0;      // of the slice's squared noise
 };
 
 // Looks for the part that is farthest beyond, or nearest to, its bound.
@@ -96,15 +96,10 @@ class Search {
 
   [[nodiscard]] SliceComparison run() {
     for (const Slicing& slicing : slices_.slicings) {
-      if (slices_.all.count >= context_.bound.least_elements * slicing.count) {
-        look_at(slicing);
-      }
+      look_at(slicing);
     }
     look_at_heads();
     look_at_shards();
-    worst_.slice_q = slice_q_;
-    worst_.row_q = row_q_;
-    worst_.group_q = group_q_;
     return std::move(worst_);
   }
 
@@ -118,13 +113,13 @@ class Search {
   [[nodiscard]] double by_chance() const {
     const std::size_t parts = slices_.sums.size() + context_.candidate.size() +
                               static_cast<std::size_t>(pair_.shape.back());
-    return context_.bound.spread->by_chance / static_cast<double>(parts);
+    return context_.bound.spread.by_chance / static_cast<double>(parts);
   }
 
   [[nodiscard]] PartLimit limit_from(double freedom, double own, double pooled) const {
     const RatioLimit ratio = ratio_limit(
-        context_.bound.spread->kernel_factor, freedom, (own + pooled) * freedom, by_chance());
-    return {ratio.value, own, pooled, 0.0, ratio};
+        context_.bound.spread.kernel_factor, freedom, (own + pooled) * freedom, by_chance());
+    return {ratio, own, pooled};
   }
 
   // The most that one of the slices has beyond its noise before any update.
@@ -142,39 +137,43 @@ class Search {
     return context_.bound.inherited * most;
   }
 
-  // Of a slicing's slices.
-  [[nodiscard]] PartLimit limit_of(const Slicing& slicing) const {
-    const SliceBound& bound = context_.bound;
-    const double passes = noise_.passes;
-    if (!bound.spread) {
-      return {has_own_limit(slicing) ? bound.row_limit : bound.limit, passes, bound.pooled_passes};
+  // Of one slice in one pass.
+  [[nodiscard]] double freedom_of(const Slicing& slicing) const {
+    const auto elements = static_cast<double>(slices_.all.count / slicing.count);
+    const TensorNoise* const passes = context_.bound.spread.passes;
+    if (passes == nullptr || passes->slices_fourth.size() != slices_.sums.size()) {
+      return elements;
     }
     Scatter scatter;
+    for (std::size_t at = slicing.first;
+         at < slicing.first + static_cast<std::size_t>(slicing.count);
+         ++at) {
+      scatter.add(passes->slices[at], passes->slices_fourth[at], passes->passes);
+    }
+    return std::min(elements, scatter.freedom());
+  }
+
+  // Of a slicing's slices.
+  [[nodiscard]] PartLimit limit_of(const Slicing& slicing) const {
     VariancePrior alike;
     const double expected = noise_.mean_squared / static_cast<double>(slicing.count);
     for (std::size_t at = slicing.first;
          at < slicing.first + static_cast<std::size_t>(slicing.count);
          ++at) {
-      scatter.add(noise_.slices[at], noise_.slices_fourth[at], noise_.passes);
       alike.add(noise_.slices[at] / expected);
     }
-    const double freedom =
-        std::min(scatter.freedom(),
-                 static_cast<double>(slices_.all.count) / static_cast<double>(slicing.count));
-    PartLimit part = limit_from(freedom, passes, alike.weight(passes * freedom) / freedom);
+    const double samples = noise_.passes;
+    const double freedom = freedom_of(slicing);
+    PartLimit part = limit_from(freedom, samples, alike.weight(samples * freedom) / freedom);
     part.inherited = inherited_of(slicing);
     return part;
   }
 
   // Of a head or a rank's part. `freedom`: of what it holds at least.
   [[nodiscard]] PartLimit limit_of_group(std::int64_t elements, double freedom = 0.0) const {
-    const SliceBound& bound = context_.bound;
-    if (!bound.spread) {
-      return {bound.group_limit, static_cast<double>(noise_.passes), bound.pooled_passes};
-    }
-    return limit_from(std::max(freedom, bound.spread->freedom * share_of(elements)),
+    return limit_from(std::max(freedom, context_.bound.spread.freedom * share_of(elements)),
                       noise_.passes,
-                      bound.pooled_passes);
+                      kPooledPasses);
   }
 
   // `mean`: the part's squared noise over all passes.
@@ -185,21 +184,21 @@ class Search {
     const double mixed =
         (part.own * mean + part.pooled * share_of(sums.count) * noise_.mean_squared) /
         (part.own + part.pooled);
-    const double scale =
-        std::sqrt(std::max(bound.growth * mixed, bound.relative_squared * sums.reference_squared) +
-                  part.inherited + bound.added_squared);
+    const double scale = std::sqrt(std::max({bound.growth * mixed,
+                                             bound.growth * part.least,
+                                             bound.relative_squared * sums.reference_squared}) +
+                                   part.inherited + bound.added_squared);
     SliceComparison result;
     result.error = std::sqrt(sums.difference_squared);
     result.scale = scale;
     result.q = result.error / scale;
-    result.bound = part.limit * scale;
+    result.bound = part.ratio.value * scale;
     result.ratio = part.ratio;
     return result;
   }
 
-  // Returns whether the part is worse than all before it. `largest` is the largest Q of its sort.
-  bool offer(SliceComparison part, double& largest) {
-    largest = std::max(largest, part.q);
+  // Returns whether the part is worse than all before it.
+  bool offer(SliceComparison part) {
     if (has_any_ && part.error * worst_.bound <= worst_.error * part.bound) {
       return false;
     }
@@ -212,42 +211,47 @@ class Search {
                                       std::int64_t number,
                                       const PartLimit& part) const {
     const std::size_t at = slicing.first + static_cast<std::size_t>(number);
-    SliceComparison result = compare(slices_.sums[at], noise_.slices[at], part);
-    if (has_own_limit(slicing) && result.beyond() && context_.bound.has_sparse_rows) {
-      const double of_few = limit_of_row_of(elements_that_matter(slicing, number));
-      result.bound *= std::max(1.0, of_few / part.limit);
+    PartLimit own = part;
+    own.least = context_.bound.by_slice.empty() ? 0.0 : context_.bound.by_slice[at];
+    SliceComparison result = compare(slices_.sums[at], noise_.slices[at], own);
+    if (result.beyond()) {
+      const double few = elements_that_matter(slicing, number);
+      if (few < part.ratio.freedom) {
+        result.ratio = ratio_limit(
+            part.ratio.kernel_factor, few, part.ratio.freedom_of_estimate, part.ratio.by_chance);
+        result.bound = result.ratio.value * result.scale;
+      }
     }
     return result;
   }
 
-  // How many equal elements a row of this spread would have, (sum r^2)^2 / sum r^4: few may be
+  // How many equal elements a slice of this spread would have, (sum r^2)^2 / sum r^4: few may be
   // different from zero, or one may outweigh the others, so that nothing averages its rounding.
   [[nodiscard]] double elements_that_matter(const Slicing& slicing, std::int64_t number) const {
-    const std::int64_t length = slices_.all.count / slicing.count;
-    std::vector<double> values(static_cast<std::size_t>(length));
-    to_double(pair_.reference_type,
-              advance(pair_.reference, pair_.reference_type, number * length),
-              length,
-              values.data());
+    const SliceView view = view_of(pair_.shape, slicing);
+    std::vector<double> run(static_cast<std::size_t>(view.inner));
     double squares = 0.0;
     double fourth_powers = 0.0;
-    for (const double value : values) {
-      squares += value * value;
-      fourth_powers += value * value * value * value;
+    for (std::int64_t outer = 0; outer < view.outer; ++outer) {
+      const std::int64_t start = (outer * view.size + number) * view.inner;
+      to_double(pair_.reference_type,
+                advance(pair_.reference, pair_.reference_type, start),
+                view.inner,
+                run.data());
+      for (const double value : run) {
+        squares += value * value;
+        fourth_powers += value * value * value * value;
+      }
     }
-    return fourth_powers > 0.0 ? squares * squares / fourth_powers : static_cast<double>(length);
-  }
-
-  [[nodiscard]] bool has_own_limit(const Slicing& slicing) const {
-    return slicing.is_of_rows() && context_.bound.row_limit > 0.0;
+    return fourth_powers > 0.0 ? squares * squares / fourth_powers
+                               : static_cast<double>(view.slice_elements());
   }
 
   void look_at(const Slicing& slicing) {
     std::int64_t found = -1;
-    double& largest = has_own_limit(slicing) ? row_q_ : slice_q_;
     const PartLimit limit = limit_of(slicing);
     for (std::int64_t i = 0; i < slicing.count; ++i) {
-      found = offer(slice(slicing, i, limit), largest) ? i : found;
+      found = offer(slice(slicing, i, limit)) ? i : found;
     }
     if (found >= 0) {
       slicing.is_of_rows() ? name_row(found) : name_indices(slicing, found, limit);
@@ -285,16 +289,14 @@ class Search {
       return;
     }
     const std::vector<SliceSums> heads = sum_groups(slices_.of(*slicing), size);
-    const std::optional<RatioLimit> of_slices = limit_of(*slicing).ratio;
-    const PartLimit limit =
-        limit_of_group(heads.front().count, of_slices ? of_slices->freedom : 0.0);
+    const PartLimit limit = limit_of_group(heads.front().count, freedom_of(*slicing));
     for (std::size_t i = 0; i < heads.size(); ++i) {
       const Range range{
           last, static_cast<std::int64_t>(i) * size, static_cast<std::int64_t>(i + 1) * size};
       const auto first =
           noise_.slices.begin() + static_cast<std::ptrdiff_t>(slicing->first) + range.begin;
       const double noise = std::accumulate(first, first + size, 0.0);
-      if (offer(compare(heads[i], noise, limit), group_q_)) {
+      if (offer(compare(heads[i], noise, limit))) {
         worst_.where = "head " + std::to_string(i) + ", " + range_text(range) + " of dimension " +
                        std::to_string(last);
         worst_.ranks = holders(context_.candidate, {range});
@@ -339,7 +341,7 @@ class Search {
           noise *= share_of(dim, placement.dims[dim]);
         }
       }
-      if (offer(compare(shard.sums, noise, limit_of_group(shard.sums.count)), group_q_)) {
+      if (offer(compare(shard.sums, noise, limit_of_group(shard.sums.count)))) {
         worst_.where = "the shard of " + ranks_text(shard.ranks);
         worst_.ranks = shard.ranks;
       }
@@ -352,9 +354,6 @@ class Search {
   const TensorNoise& noise_;
   SliceComparison worst_;
   bool has_any_ = false;
-  double slice_q_ = 0.0;
-  double row_q_ = 0.0;
-  double group_q_ = 0.0;
 };
 
 bool have_one_region(const Placement& left, const Placement& right) {
@@ -432,16 +431,10 @@ Check check_of(const SliceComparison& slice, Question question) {
   check.holds = !slice.beyond();
   check.origin = BoundOrigin::kNoise;
   check.place = {slice.where, slice.ranks};
-  check.terms = {{Term::kScale, slice.scale}, {Term::kQ, slice.q}};
-  if (slice.ratio) {
-    add_terms(*slice.ratio, check);
-    return check;
-  }
-  check.terms.insert(check.terms.end(),
-                     {{Term::kSliceQ, slice.slice_q},
-                      {Term::kRowQ, slice.row_q},
-                      {Term::kGroupQ, slice.group_q},
-                      {Term::kIsAddend, slice.is_addend ? 1.0 : 0.0}});
+  check.terms = {{Term::kScale, slice.scale},
+                 {Term::kQ, slice.q},
+                 {Term::kIsAddend, slice.is_addend ? 1.0 : 0.0}};
+  add_terms(slice.ratio, check);
   return check;
 }
 

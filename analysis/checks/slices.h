@@ -6,17 +6,15 @@
 //
 //   v    = (K v_i + w s^2 n_i / n) / (K + w)        K passes
 //   Q_i  = ||c - r||_i / sqrt(growth v + added)     of the whole tensor (bounds.h)
-//   bound: T2: the ratio limit (spread.h) of nu_i and (K + w) nu_i degrees of freedom;
-//          T1: the limit of the tensor's class, of slices, or of groups, whose Q varies less
+//   bound: the ratio limit (spread.h) of nu_i and (K + w) nu_i degrees of freedom
 //
 // A few elements of K passes do not measure their noise well, and some slices hardly moved by
 // chance. So we mix a slice's own noise with the average noise of a slice of its size. nu_i and the
-// weight w follow from how the slices' noise varies between passes and between slices; T1 has one
-// pass, and w = 5. For a group of slices, v_i adds up, nu_i is the whole tensor's in proportion
-// to its elements (of a head at least that of one slice), and w = 5. For a rank's part, v_i is
-// s^2 times the share of the noise that its indices have in every dimension.
-// Where rows have a limit of their own, it grows for a row in which few elements matter
-// (limit_of_row_of() in limits.h).
+// weight w follow from how the slices' noise varies between passes and between slices; T1, which
+// has one pass, takes nu_i from the noise passes. For a group of slices, v_i adds up, nu_i is the
+// whole tensor's in proportion to its elements (of a head at least that of one slice), and w = 5.
+// For a rank's part, v_i is s^2 times the share of the noise that its indices have in every
+// dimension. A slice in which few elements matter has no more degrees of freedom than those.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
@@ -45,16 +43,13 @@ struct SliceComparison {
   double scale = 0.0;      // of its own noise
   double q = 0.0;          // error / scale
   double bound = 0.0;
-  std::optional<RatioLimit> ratio = {};  // that the bound follows from
-  double slice_q = 0.0;                  // largest of any row or index of a dimension
-  double row_q = 0.0;                    // largest of any row, where rows have a limit of their own
-  double group_q = 0.0;                  // largest of any head, shard or addend
+  RatioLimit ratio = {};   // that the bound follows from
   bool is_addend = false;  // of a sum over ranks, against what the rank's own rows give
 
   [[nodiscard]] bool beyond() const { return error > bound; }
 };
 
-// Where a limit of T2 is from.
+// Where a limit is from.
 void add_terms(const RatioLimit& ratio, Check& check);
 
 // The check of a part or of a factor with its numbers and place; symptom and sentence are the

@@ -16,16 +16,13 @@ enum class Term : std::uint8_t {
   kScale,  // of the error, or of a factor; 0: it must be equal
   kLimit,  // bound / scale
   kQ,      // value / scale
-  // T2: limit = kernel factor x root of F's quantile; see spread.h.
+  // limit = kernel factor x root of F's quantile; see spread.h.
   kPasses,  // noise passes
   kKernelFactor,
   kFreedom,            // degrees of freedom of the error
   kFreedomOfEstimate,  // of the scale
   kByChance,           // share of right errors beyond the limit
   // Parts and factors, over all that the tensor has.
-  kSliceQ,
-  kRowQ,
-  kGroupQ,
   kIsAddend,     // 1: the part is a rank's addend, against what the rank's own rows give
   kNeededLimit,  // that it would take for the factor to be within its bound
   // T1.
@@ -80,6 +77,8 @@ enum class Component : std::uint8_t {
   kNativeRounding,
   kStoredAddends,
   kRankSums,
+  kRingSums,
+  kBiasRounding,
   kGradientSums,
   kClippingNorm,
   kOtherGrid,

@@ -86,7 +86,9 @@ void write_checks(std::ostream& out, const Explanation& explanation) {
 // "2 x scale: 1 x the root of F(40, 200), which 1e-07 of right errors exceed".
 std::string bound_text(const Check& check, double scale) {
   std::string text = long_number(check.bound / scale) + " x scale";
-  if (const auto factor = check.find(Term::kKernelFactor)) {
+  // A bound may have another reason, such as the spread of the candidate's own slices.
+  const auto factor = check.find(Term::kKernelFactor);
+  if (factor && std::abs(check.term(Term::kLimit) * scale - check.bound) <= 1e-6 * check.bound) {
     text += fmt::format(": {} x the root of F({}, {}), which {} of right errors exceed",
                         short_number(*factor),
                         short_number(check.term(Term::kFreedom)),

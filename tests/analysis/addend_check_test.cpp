@@ -209,7 +209,7 @@ TEST_F(AddendCheckTest, RightAddendsErrByTheirRounding) {
 // Symptom: 1 % of a rank's addend to a norm's gradient could be missing and all was within bound,
 // because it is 0.4 % of the whole gradient where rounding makes 0.2 %.
 TEST_F(AddendCheckTest, PercentMissingInOneAddendIsFoundThoughTheWholeIsWithin) {
-  const Report report = compare(with_factor(0.99));
+  const Report report = compare(with_factor(0.992));
   EXPECT_TRUE(found(report, Question::kOperator)->holds);
   ASSERT_TRUE(report.diverged());
   const TensorVerdict& tensor = verdict(report);
@@ -228,11 +228,11 @@ TEST_F(AddendCheckTest, PercentMissingInOneAddendIsFoundThoughTheWholeIsWithin) 
 }
 
 TEST_F(AddendCheckTest, SmallerFactorOfOneAddendIsSeenAsAFactor) {
-  const Report report = compare(with_factor(0.997));
+  const Report report = compare(with_factor(0.9985));
   EXPECT_TRUE(found(report, Question::kOperatorPart)->holds);
   ASSERT_NE(found(report, Question::kOperatorFactor), nullptr);
   EXPECT_FALSE(found(report, Question::kOperatorFactor)->holds);
-  EXPECT_NEAR(found(report, Question::kOperatorFactor)->value, -0.003, 0.0005);
+  EXPECT_NEAR(found(report, Question::kOperatorFactor)->value, -0.0015, 0.0005);
   EXPECT_THAT(verdict(report).cause(), HasSubstr("the addend of rank 3 is (1 - 0.00"));
   EXPECT_WORDING(report.diagnosis->sentence);
 }
@@ -335,13 +335,13 @@ TEST_F(AddendCheckTest, FewElementsThatErrLittleByChanceDoNotMakeAKernelExact) {
 TEST_F(AddendCheckTest, FewElementsThatErrLittleByChanceDoNotMakeAFactorExact) {
   take_inputs(1.0, 8);
   native_error_ = 0.0014;  // a rounding is 0.0017
-  EXPECT_FALSE(compare(with_factor(1.006)).diverged());
+  EXPECT_FALSE(compare(with_factor(1.004)).diverged());
   EXPECT_TRUE(compare(with_factor(1.05)).diverged());
 }
 
 TEST_F(AddendCheckTest, WithoutGradientsOfTheOutputThereIsNoCheckOfAddends) {
   has_gradients_ = false;
-  const Report report = compare(with_factor(0.99));
+  const Report report = compare(with_factor(0.992));
   EXPECT_EQ(found(report, Question::kOperatorPart), nullptr);
   EXPECT_EQ(found(report, Question::kOperatorFactor), nullptr);
   EXPECT_FALSE(report.diverged());

@@ -73,14 +73,15 @@ TEST(Limits, EveryClassAndStatisticHasItsNameAndLimit) {
   for (const TensorClass tensor_class : kTensorClasses) {
     EXPECT_TRUE(names.insert(name_of(tensor_class)).second);
     EXPECT_EQ(shipped_limit({tensor_class, Statistic::kOfReference}), 1.25);
-    EXPECT_GT(shipped_limit({tensor_class, Statistic::kOperator}), 1.0);
+    EXPECT_EQ(shipped_limit({tensor_class, Statistic::kOfOperators}), 1.3);
+    EXPECT_EQ(shipped_limit({tensor_class, Statistic::kFactorOfOperators}), 1.0);
     EXPECT_GT(default_factor(tensor_class, 0), 1.0);
   }
   for (const Statistic statistic : kStatistics) {
     EXPECT_TRUE(names.insert(name_of(statistic)).second);
   }
   EXPECT_EQ(name_of(TensorClass::kScalar), "scalar");
-  EXPECT_EQ(to_string(LimitKey{TensorClass::kVector, Statistic::kOperatorFactor}),
+  EXPECT_EQ(to_string(LimitKey{TensorClass::kVector, Statistic::kFactorOfOperators}),
             "vector T1 factor");
 }
 
@@ -91,18 +92,6 @@ TEST(Limits, WithoutNoiseAllClassesHaveOneWiderFactorAfterTheFirstUpdate) {
   for (const TensorClass tensor_class : kTensorClasses) {
     EXPECT_EQ(default_factor(tensor_class, 1), 250.0);
   }
-}
-
-TEST(Limits, RowsOfInputGradientsAreNotJudgedByTheirOperators) {
-  const auto limit = [](TensorClass tensor_class, Statistic statistic) {
-    return shipped_limit({tensor_class, statistic});
-  };
-  EXPECT_EQ(limit(TensorClass::kActivation, Statistic::kOperator), 2.0);
-  EXPECT_EQ(limit(TensorClass::kActivation, Statistic::kOperatorSlice), 4.5);
-  EXPECT_EQ(limit(TensorClass::kInputGradient, Statistic::kOperator), 4.0);
-  EXPECT_EQ(limit(TensorClass::kInputGradient, Statistic::kOperatorSlice), 0.0);
-  EXPECT_EQ(limit(TensorClass::kInputGradient, Statistic::kOperatorRow), 0.0);
-  EXPECT_EQ(limit(TensorClass::kInputGradient, Statistic::kOperatorGroup), 0.0);
 }
 
 TEST(Limits, CalibratedOnesReplaceTheirShippedOnesAlone) {

@@ -258,7 +258,8 @@ TEST_F(Explain, SmallestErrorsAreThoseThatTheBoundsAdmit) {
   const auto relative = [&](Question kind) { return check(explanation, kind).detectable; };
   const double limit = check(explanation, Question::kWhole).term(Term::kLimit);
   EXPECT_NEAR(relative(Question::kWhole), limit * kRounding, 1e-5);
-  EXPECT_NEAR(relative(Question::kOperator), 2.0 * kRounding, 1e-4);
+  const double of_operator = check(explanation, Question::kOperator).term(Term::kLimit);
+  EXPECT_NEAR(relative(Question::kOperator), of_operator * kRounding, 1e-4);
   EXPECT_GT(relative(Question::kOperatorPart), 0.0);
   EXPECT_LT(relative(Question::kOperatorPart), relative(Question::kOperator));
   EXPECT_GT(relative(Question::kOperatorFactor), 0.0);

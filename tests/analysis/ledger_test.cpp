@@ -155,11 +155,12 @@ class WorldRun {
     bool is_gradient = false;
     double common = 0.0;  // a factor of the candidate, of its forced passes too
     double golden = 5.0;
+    double size = 1.0;  // of the values
   };
 
   void add(const std::string& id, const Shape& shape, const Errors& errors) {
     const auto count = static_cast<std::size_t>(element_count(shape));
-    const Numbers right = wavy(count, 0.1 * static_cast<double>(++number_));
+    const Numbers right = scaled(wavy(count, 0.1 * static_cast<double>(++number_)), errors.size);
     const double phase = static_cast<double>(number_);
     const Numbers mine =
         scaled(off(right, errors.candidate * kRelativeRounding, phase + 1.0), 1.0 + errors.common);
@@ -213,6 +214,10 @@ class WorldRun {
     add("s0/param/half/0", {32, 64}, {.candidate = 0.0, .noise = 0.0, .native = 0.0});
     add("s0/m0/output/decoder.layers.0.self_attention.core_attention/0", {32, 128}, {});
     add("s0/m0/output/a/0", {32, 2, 64}, {.common = 1e-4});
+    add("s0/param/biased.bias/0",
+        {64},
+        {.candidate = 0.0, .noise = 0.0, .native = 0.0, .size = 9e4});
+    add("s0/m0/output/biased/0", {32, 64}, {});
     add("s0/m0/output/small/0", {32, 8}, {});
     add("s0/m0/output/tiny/0", {4, 8}, {});
     add("s0/m0/output/exact/0", {32, 64}, {.native = 1e-9, .golden = 0.5});

@@ -26,6 +26,14 @@ constexpr auto kRemoved = std::to_array<RemovedRow>({
     {"parts-of-updates, factors-of-vectors",
      "They exempted parts and factors whose errors are rare or few. So few degrees of freedom make "
      "their limits wide."},
+    {"operator-limit, operator-slice-limit, operator-row-limit, operator-group-limit, "
+     "operator-factor-limit, factor-of-updates",
+     "Limits of operators, for each sort of part. The limit is a quantile of F here, too."},
+    {"ring-limit",
+     "It doubled the limit of gradients behind ring attention. What a ring adds up is a component "
+     "of the scale now (ring-sums)."},
+    {"few-elements, few-slice-elements", "Few elements are few degrees of freedom."},
+    {"pooled-noise", "How much the like tell of one another follows from how much they differ."},
     {"largest-pass",
      "The bound was at least 1.2 times the error of the largest pass. Where one pass of five did "
      "something alone, passes vary, and the limit grows."},
@@ -50,10 +58,10 @@ constexpr auto kRemoved = std::to_array<RemovedRow>({
     {"golden-order",
      "It took the reference's distance from FP64 to be at least one rounding, and made the bound "
      "1.55 times as large in half of the tensors. No run alarmed without it (see below)."},
-    {"few-addend-elements", "Merged into few-elements, the same function."},
+    {"few-addend-elements", "Merged into few-elements, which went later."},
     {"own-addend-spread", "Merged into own-spread, the same constant of 5."},
-    {"pooled-factors", "Merged into pooled-noise, the same constant of 5 passes."},
-    {"pooled-operator-parts", "Merged into pooled-noise, the same constant of 5 passes."},
+    {"pooled-factors", "Merged into pooled-noise, which went later."},
+    {"pooled-operator-parts", "Merged into pooled-noise, which went later."},
 });
 
 // "1.8 and 43"; "-" where no bound of the row has both sides.

@@ -199,6 +199,9 @@ Hypotheses multiple_of_bias(const Evidence& evidence, const Sides& sides) {
 Hypotheses truncation(const Evidence& evidence, const Sides& sides) {
   constexpr double kSigns = 6.0;  // standard deviations of a fair coin
   constexpr double kFewest = 32.0;
+  if (evidence.finding().claim() != nullptr) {
+    return {};  // some ranks' addends are multiples; one below 1 makes the sum smaller as well
+  }
   const double unit = 5.0 * rounding_error(evidence.match().candidate.front().record->type);
   double smaller = 0.0;
   double different = 0.0;
