@@ -13,7 +13,7 @@ inline constexpr std::array kOperatorRows = {
         AllowanceScope::kForced,
         "ring-sums",
         "The squared scale of a gradient of an attention core's inputs grows by as many of the "
-        "operators' own roundings as a ring has further ranks.",
+        "operators' own roundings as a ring has further ranks, twice: a part and a sum of each.",
         "Ring attention adds up rounded parts that no sum over ranks tells of: R 2.8 with "
         "four ranks over 116 BF16 layouts, 1.1 without a ring over 140.",
         "./dev fuzz-layouts 5 9102 --precision f32 --keep-clean DIR"},

@@ -374,7 +374,8 @@ void OperatorCheck::add_components(const Match& match,
   yardstick.add(Component::kStoredAddends, squared_addends(match, limits_));
   yardstick.add(Component::kRankSums, squared_sums(match, sides.error, residual.own()));
   if (match.id.kind == Kind::kGradInput && limits_.has(Allowance::kRingSums)) {
-    yardstick.add(Component::kRingSums, static_cast<double>(ring_ - 1) * squared(residual.own()));
+    yardstick.add(Component::kRingSums,
+                  2.0 * static_cast<double>(ring_ - 1) * squared(residual.own()));
   }
   yardstick.add(Component::kGradientSums,
                 gradients_.squared_rounding(match.id, type, squared_norm));

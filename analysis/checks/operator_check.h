@@ -60,8 +60,9 @@
 // product, c tells nothing of its size: the first term of scale^2, of the output of a module with a
 // bias of the last dimension, is at least u^2 b_j^2 for every element of feature j.
 //
-// Ring attention over p ranks adds up p rounded parts of a gradient of its inputs, which no sum
-// over ranks tells of: e^2 contains (p - 1) times the first term of scale^2. Parts of such
+// Ring attention over p ranks adds up p rounded parts of a gradient of its inputs, and rounds p - 1
+// sums of them, which no sum over ranks tells of: e^2 contains 2 (p - 1) times the first term of
+// scale^2. Parts of such
 // gradients are not judged, because they cancel in the rows of a document's first tokens.
 //
 // If candidate and reference store different multiples of a gradient (a data-parallel size of 3 in

@@ -212,7 +212,7 @@ class Search {
                                       const PartLimit& part) const {
     const std::size_t at = slicing.first + static_cast<std::size_t>(number);
     PartLimit own = part;
-    own.least = context_.bound.by_slice.empty() ? 0.0 : context_.bound.by_slice[at];
+    own.least = least_of(slicing, {slicing.dim, number, number + 1});
     SliceComparison result = compare(slices_.sums[at], noise_.slices[at], own);
     if (result.beyond()) {
       const double few = elements_that_matter(slicing, number);
@@ -296,12 +296,25 @@ class Search {
       const auto first =
           noise_.slices.begin() + static_cast<std::ptrdiff_t>(slicing->first) + range.begin;
       const double noise = std::accumulate(first, first + size, 0.0);
-      if (offer(compare(heads[i], noise, limit))) {
+      PartLimit own = limit;
+      own.least = least_of(*slicing, range);
+      if (offer(compare(heads[i], noise, own))) {
         worst_.where = "head " + std::to_string(i) + ", " + range_text(range) + " of dimension " +
                        std::to_string(last);
         worst_.ranks = holders(context_.candidate, {range});
       }
     }
+  }
+
+  // Of the squared noise of a run of slices.
+  [[nodiscard]] double least_of(const Slicing& slicing, const Range& range) const {
+    if (context_.bound.by_slice.empty()) {
+      return 0.0;
+    }
+    const auto of_slices =
+        context_.bound.by_slice.subspan(slicing.first + static_cast<std::size_t>(range.begin),
+                                        static_cast<std::size_t>(range.end - range.begin));
+    return std::accumulate(of_slices.begin(), of_slices.end(), 0.0);
   }
 
   // The part of the noise that lies in what a dimension's segments hold.
