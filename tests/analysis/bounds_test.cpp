@@ -73,7 +73,7 @@ TEST(Limits, EveryClassAndStatisticHasItsNameAndLimit) {
   for (const TensorClass tensor_class : kTensorClasses) {
     EXPECT_TRUE(names.insert(name_of(tensor_class)).second);
     EXPECT_EQ(shipped_limit({tensor_class, Statistic::kOfReference}), 1.25);
-    EXPECT_EQ(shipped_limit({tensor_class, Statistic::kOfOperators}), 1.3);
+    EXPECT_EQ(shipped_limit({tensor_class, Statistic::kOfOperators}), 1.5);
     EXPECT_EQ(shipped_limit({tensor_class, Statistic::kFactorOfOperators}), 1.0);
     EXPECT_GT(default_factor(tensor_class, 0), 1.0);
   }
