@@ -169,11 +169,10 @@ class Search {
     return part;
   }
 
-  // Of a head or a rank's part. `freedom`: of what it holds at least.
-  [[nodiscard]] PartLimit limit_of_group(std::int64_t elements, double freedom = 0.0) const {
-    return limit_from(std::max(freedom, context_.bound.spread.freedom * share_of(elements)),
-                      noise_.passes,
-                      kPooledPasses);
+  // Of a rank's part.
+  [[nodiscard]] PartLimit limit_of_shard(std::int64_t elements) const {
+    return limit_from(
+        context_.bound.spread.freedom * share_of(elements), noise_.passes, kPooledPasses);
   }
 
   // `mean`: the part's squared noise over all passes.
@@ -289,7 +288,13 @@ class Search {
       return;
     }
     const std::vector<SliceSums> heads = sum_groups(slices_.of(*slicing), size);
-    const PartLimit limit = limit_of_group(heads.front().count, freedom_of(*slicing));
+    // Where slices differ, the average of all of them says little of a head.
+    const PartLimit of_slices = limit_of(*slicing);
+    const PartLimit limit =
+        limit_from(std::max(freedom_of(*slicing),
+                            context_.bound.spread.freedom * share_of(heads.front().count)),
+                   noise_.passes,
+                   std::min(kPooledPasses, of_slices.pooled));
     for (std::size_t i = 0; i < heads.size(); ++i) {
       const Range range{
           last, static_cast<std::int64_t>(i) * size, static_cast<std::int64_t>(i + 1) * size};
@@ -354,7 +359,7 @@ class Search {
           noise *= share_of(dim, placement.dims[dim]);
         }
       }
-      if (offer(compare(shard.sums, noise, limit_of_group(shard.sums.count)))) {
+      if (offer(compare(shard.sums, noise, limit_of_shard(shard.sums.count)))) {
         worst_.where = "the shard of " + ranks_text(shard.ranks);
         worst_.ranks = shard.ranks;
       }
