@@ -12,9 +12,10 @@
 // chance. So we mix a slice's own noise with the average noise of a slice of its size. nu_i and the
 // weight w follow from how the slices' noise varies between passes and between slices; T1, which
 // has one pass, takes nu_i from the noise passes. For a group of slices, v_i adds up, nu_i is the
-// whole tensor's in proportion to its elements (of a head at least that of one slice), and w = 5.
-// For a rank's part, v_i is s^2 times the share of the noise that its indices have in every
-// dimension. A slice in which few elements matter has no more degrees of freedom than those.
+// whole tensor's in proportion to its elements (of a head at least that of one slice), and w is 5,
+// of a head at most that of slices. For a rank's part, v_i is s^2 times the share of the noise that
+// its indices have in every dimension. A slice in which few elements matter has no more degrees of
+// freedom than those.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
