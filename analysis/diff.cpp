@@ -237,11 +237,10 @@ Report described(const Trace& reference, const Trace& candidate, const DiffOptio
 OtherPasses other_passes(const Report& report,
                          const DiffOptions& options,
                          const Trace& candidate,
-                         std::span<const Match> matches,
-                         const Limits& limits) {
+                         std::span<const Match> matches) {
   OtherPasses passes;
   if (report.has_residuals) {
-    passes.operators.emplace(*options.forced, candidate, limits);
+    passes.operators.emplace(*options.forced, candidate, options.allowances);
   }
   if (report.has_golden) {
     passes.golden.emplace(*options.golden, report.reference.manifest.precision, options.allowances);
@@ -309,7 +308,7 @@ void add_excuses(std::span<const Match> matches, const DiffOptions& options, Rep
   const ModelVocabulary vocabulary(report.candidate.manifest.roles);
   std::vector<TensorVerdict>& tensors = report.tensors;
   const auto choices = [&] {
-    return either(report.follows_candidate() || !allowances.has(Allowance::kBehindFlips)
+    return either(report.follows_candidate() || !allowances.has(Allowance::kChoices)
                       ? Excuses()
                       : behind_flips(tensors),
                   behind_draws(matches, tensors, hidden_draws(report.not_seen)));
@@ -484,7 +483,7 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
                     {.same_types = same_types,
                      .interruptions = std::move(interruptions),
                      .heads = heads_of(reference, candidate),
-                     .others = other_passes(report, options, candidate, matches, limits),
+                     .others = other_passes(report, options, candidate, matches),
                      .samples = options.samples,
                      .given = given_inputs(reference, candidate),
                      .allowances = options.allowances,

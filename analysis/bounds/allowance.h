@@ -1,84 +1,42 @@
-// A row of the ledger of limits, and which rows are in force; see ledger.h.
+// A row of the ledger: a component of the error model, or an excuse; see ledger.h.
 //
 // Thread-safety: plain values.
 #pragma once
 
+#include "analysis/findings/term.h"
+
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace ttrace {
 
 enum class Allowance : std::uint8_t {
-  // What is added to the noise scale of a tensor.
-  kStorageFlips,
-  kScalarRounding,
+  // Components: what errors of right programs are made of, beside the noise of this run.
+  kStorage,
   kUpdateFlips,
   kAlikeMicrobatches,
   kInheritedNoise,
   kScaleNoise,
-  kScaleGrid,
-  kMultipleRounding,
-  kIrreproducible,
-  kUntouched,
-  kRoundedProducts,
-  // Parts and factors.
-  kFactorRounding,
-  // Without noise.
-  kDefaultFactor,
-  kDefaultFactorOfGradients,
-  kDefaultFactorOfVectors,
-  kDefaultFactorOfLaterSteps,
-  kOrderOfSummation,
-  kAveragedInProducts,
-  // Choices of experts.
-  kLimitOfChoices,
-  kRareChoices,
-  kBehindFlips,
-  // Operators.
-  kRingSums,
-  kBiasRounding,
-  kPartsOfInputGradients,
-  kRoundingFloor,
-  kRoundedSums,
-  kStoredAddends,
-  kBucketSums,
-  kUnrecordedAddends,
-  kClippingNorm,
-  kClippingRoundings,
-  kUpdateRounding,
   kOtherGrid,
-  kOtherGridCodes,
-  kOtherGridParts,
-  kNothingButNoise,
+  kIrreproducible,
+  kClassDefault,
+  kRoundedProducts,
+  kOperatorRounding,
+  kRankSums,
+  kClippingNorm,
+  kFactorRounding,
   kOwnSpread,
-  kFewSlices,
-  kNativeFactor,
-  kOperatorFactorRounding,
-  kPowersOfTwo,
-  kHiddenChoices,
+  kGoldenRounding,
+  kOrderOfSums,
+  // Excuses: questions that are not asked, and answers that are no finding.
+  kNothingButNoise,
+  kChoices,
   kAddedUp,
-  kOverflows,
   kBehindFindings,
-  // Addends of ranks.
-  kKnownFormula,
-  kNativeAddends,
-  // Golden pass.
-  kLeastRho,
-  kLeastRhoOfWeights,
-  kLeastRhoOfVectors,
-  kLeastRhoOfSums,
-  kLargestRho,
-  kLargestRhoOfGradients,
-  kGoldenRoundings,
-  kFewGoldenElements,
-  kFirstGoldenStep,
-  // What must be equal, nearly.
-  kCollectiveSums,
-  kNormTolerance,
-  kLossTolerance,
-  kFewCodes,
+  kOverflows,
   kHarmlessScales,
 };
 
@@ -88,7 +46,7 @@ enum class AllowanceScope : std::uint8_t { kNoise, kNoNoise, kForced, kGolden, k
 struct LedgerRow {
   Allowance allowance;
   AllowanceScope scope;
-  std::string_view name;    // "storage-flips"
+  std::string_view name;    // "update-flips"
   std::string_view what;    // one sentence
   std::string_view source;  // or measurement
   // A clean run that alarms without it, as a command; or the unit test of a case that was measured.
@@ -97,15 +55,51 @@ struct LedgerRow {
 
 inline constexpr std::size_t kAllowances = static_cast<std::size_t>(Allowance::kHarmlessScales) + 1;
 
+// Nothing for what the passes of this run show, which cannot be switched off.
+[[nodiscard]] constexpr std::optional<Allowance> allowance_of(Component component) {
+  switch (component) {
+    case Component::kNoise:
+    case Component::kNative:
+      return std::nullopt;
+    case Component::kIrreproducible:
+      return Allowance::kIrreproducible;
+    case Component::kAlikeMicrobatches:
+      return Allowance::kAlikeMicrobatches;
+    case Component::kUpdateFlips:
+      return Allowance::kUpdateFlips;
+    case Component::kInheritedNoise:
+      return Allowance::kInheritedNoise;
+    case Component::kScaleNoise:
+      return Allowance::kScaleNoise;
+    case Component::kOtherGrid:
+      return Allowance::kOtherGrid;
+    case Component::kStorage:
+      return Allowance::kStorage;
+    case Component::kClassDefault:
+      return Allowance::kClassDefault;
+    case Component::kOperatorRounding:
+      return Allowance::kOperatorRounding;
+    case Component::kRankSums:
+      return Allowance::kRankSums;
+    case Component::kClippingNorm:
+      return Allowance::kClippingNorm;
+  }
+  return std::nullopt;
+}
+
 // Which rows are in force.
 class Allowances {
  public:
   [[nodiscard]] bool has(Allowance allowance) const {
     return !removed_.test(static_cast<std::size_t>(allowance));
   }
-  // What the row makes of a term: `value`, or `without` where the row is not in force.
-  [[nodiscard]] double granted(Allowance allowance, double value, double without = 0.0) const {
-    return has(allowance) ? value : without;
+  [[nodiscard]] bool has(Component component) const {
+    const std::optional<Allowance> row = allowance_of(component);
+    return !row || has(*row);
+  }
+  // What the row makes of a term: `value`, or 0 where the row is not in force.
+  [[nodiscard]] double granted(Allowance allowance, double value) const {
+    return has(allowance) ? value : 0.0;
   }
   void remove(Allowance allowance) { removed_.set(static_cast<std::size_t>(allowance)); }
 

@@ -38,7 +38,7 @@ Bounds::Bounds(const NoiseModel& noise,
       source_(counted(noise.passes(), "noise pass")),
       precision_(precision),
       same_precision_(same_precision),
-      rounded_products_(rounded_products) {}
+      rounded_products_(rounded_products && limits.has(Allowance::kRoundedProducts)) {}
 
 Bound Bounds::of(const Judged& judged) const {
   if (is_exact(judged.id, judged.type)) {
@@ -76,13 +76,13 @@ const TensorNoise* Bounds::usable_noise(const TensorId& id, std::string& why) co
     why = "no noise stored";
   } else if (!same_precision_) {
     why = "precisions differ";
-  } else if (rounded_products_ && limits_.has(Allowance::kRoundedProducts)) {
+  } else if (rounded_products_) {
     why = "operands of products are rounded";
   } else if (noise == nullptr || noise->passes != noise_.passes()) {
     why = "not in all noise passes";
   } else if (noise->nonfinite > 0 || !std::isfinite(noise->mean_squared)) {
     why = "a noise pass made NaN or Inf";
-  } else if (noise->untouched() && limits_.has(Allowance::kUntouched)) {
+  } else if (noise->untouched()) {
     why = "code that torch does not dispatch made it, and no noise reached it";
   } else {
     return noise;
@@ -93,38 +93,31 @@ const TensorNoise* Bounds::usable_noise(const TensorId& id, std::string& why) co
 Bound Bounds::of_flips(const TensorId& margins, std::int64_t tokens, double largest) const {
   constexpr double kOfChoices = 2.0;
   constexpr double kDeviations = 3.2;
-  const double limit = limits_.granted(Allowance::kLimitOfChoices, kOfChoices, 1.0);
-  const double deviations = limits_.granted(Allowance::kRareChoices, kDeviations);
   std::string why;
   const TensorNoise* noise = usable_noise(margins, why);
   if (noise == nullptr) {
-    return {default_factor(TensorClass::kActivation, margins.step, limits_.allowances()) *
-                default_unit(precision_, limits_.allowances()) * largest,
+    return {default_factor(TensorClass::kActivation, margins.step) * unit_of(precision_) * largest,
             std::nullopt,
             BoundOrigin::kClassDefault,
             "class default (" + why + ")"};
   }
   const double s =
       std::sqrt(noise->mean_squared / static_cast<double>(std::max<std::int64_t>(1, tokens)));
-  return {limit * std::max(noise->max_abs, deviations * s),
+  return {kOfChoices * std::max(noise->max_abs, kDeviations * s),
           std::nullopt,
           BoundOrigin::kNoise,
-          fmt::format("margins in {} x {}", source_, short_number(limit))};
-}
-
-bool Bounds::is_rescaled(const Judged& judged) const {
-  return judged.rescaled && limits_.has(Allowance::kMultipleRounding);
+          fmt::format("margins in {} x {}", source_, short_number(kOfChoices))};
 }
 
 double Bounds::flips_of(ElementType type, double largest) const {
-  return limits_.granted(Allowance::kStorageFlips,
+  return limits_.granted(Allowance::kStorage,
                          kFlipsOfLargestElement * unit_in_last_place(type, largest));
 }
 
 // By how much the squared noise of a parameter's accumulated gradient grows where micro-batches err
 // alike; what the optimizer makes of it grows by the same.
 double Bounds::common_growth(const TensorId& id) const {
-  if (!traits_of(id.kind).of_update || !limits_.has(Allowance::kAlikeMicrobatches)) {
+  if (!traits_of(id.kind).of_update) {
     return 1.0;
   }
   const TensorNoise* gradient =
@@ -151,6 +144,8 @@ double Bounds::by_chance() const {
 ErrorSpread Bounds::spread_against_noise(const Judged& judged) const {
   return {limits_.of({judged.tensor_class(), Statistic::kOfReference}),
           limits_.of({judged.tensor_class(), Statistic::kFactorOfReference}),
+          limits_.granted(Allowance::kFactorRounding, 1.0),
+          limits_.granted(Allowance::kOwnSpread, kOwnSpreadLimit),
           freedom_of(judged),
           by_chance(),
           noise_.find(judged.id)};
@@ -166,7 +161,7 @@ ErrorSpread Bounds::spread_against_rounding(const Judged& judged) const {
 Yardstick Bounds::yardstick_of(const Judged& judged, const TensorNoise& noise) const {
   const TensorClass tensor_class = judged.tensor_class();
   const Statistics& statistics = judged.statistics;
-  Yardstick yardstick;
+  Yardstick yardstick(limits_.allowances());
   yardstick.add(
       noise.irreproducible == noise.mean_squared ? Component::kIrreproducible : Component::kNoise,
       noise.mean_squared);
@@ -176,30 +171,25 @@ Yardstick Bounds::yardstick_of(const Judged& judged, const TensorNoise& noise) c
     // Flips reach few elements, so that they explain no error which many elements share.
     const double largest =
         std::min(noise_.of_kind(judged.id).largest, judged.statistics.max_difference);
-    yardstick.add(
-        Component::kUpdateFlips,
-        limits_.granted(Allowance::kUpdateFlips, squared(kLargestNoiseMultiple * largest)));
+    yardstick.add(Component::kUpdateFlips, squared(kLargestNoiseMultiple * largest));
   }
   if (judged.id.microbatch != kNoMicrobatch && tensor_class != TensorClass::kVector) {
-    yardstick.add(
-        Component::kInheritedNoise,
-        limits_.granted(Allowance::kInheritedNoise, kInherited * noise_.inherited(judged.id)));
+    yardstick.add(Component::kInheritedNoise, kInherited * noise_.inherited(judged.id));
   }
   if (tensor_class == TensorClass::kScale) {
     yardstick.add(Component::kScaleNoise,
-                  limits_.granted(Allowance::kScaleNoise,
-                                  squared(noise_.of_scale(judged.id) * statistics.max_reference)));
+                  squared(noise_.of_scale(judged.id) * statistics.max_reference));
   }
-  if (tensor_class == TensorClass::kScalar && limits_.has(Allowance::kScalarRounding)) {
+  if (tensor_class == TensorClass::kScalar) {
     // Five equal scalars are chance (a mean of thousands of numbers), not a promise of equality.
-    yardstick.add(Component::kScalarRounding,
+    yardstick.add(Component::kStorage,
                   squared(rounding_of_scalars(precision_)) * statistics.reference_squared);
   }
   if (is_kept(judged.id.kind)) {
     // Each program has its own formula for an average, and noise may be too small to move it. One
     // number is a learning rate or a counter, which programs compute in F32 or in F64.
     const ElementType type = statistics.count == 1 ? ElementType::kF32 : judged.type;
-    yardstick.raise_to(Component::kMultiple,
+    yardstick.raise_to(Component::kOtherGrid,
                        squared(unit_in_last_place(type, 1.0)) * statistics.reference_squared);
   }
   return yardstick;
@@ -207,14 +197,14 @@ Yardstick Bounds::yardstick_of(const Judged& judged, const TensorNoise& noise) c
 
 Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
   const bool has_grid =
-      judged.tensor_class() == TensorClass::kScale && limits_.has(Allowance::kScaleGrid);
+      judged.tensor_class() == TensorClass::kScale && limits_.has(Allowance::kScaleNoise);
   const ElementType type = has_grid ? coarser(judged.type, ElementType::kBF16) : judged.type;
   const bool may_be_exact = (!has_grid || noise_.of_kind(judged.id).largest == 0.0) &&
                             !noise_.updated_before(judged.id.step);
   Yardstick yardstick = yardstick_of(judged, noise);
-  if (is_rescaled(judged)) {
+  if (judged.rescaled) {
     yardstick.raise_to(
-        Component::kMultiple,
+        Component::kOtherGrid,
         squared(unit_in_last_place(type, 1.0)) * judged.statistics.reference_squared);
   }
   if (yardstick.squared() == 0.0 && may_be_exact) {
@@ -258,8 +248,7 @@ std::optional<PartBounds> Bounds::of_parts(const Judged& judged) const {
         .before = noise_.before_updates(judged.id),
         .added_squared = others + squared(of_element) +
                          squared(flips_of(judged.type, judged.statistics.max_reference)),
-        .relative_squared =
-            is_rescaled(judged) ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
+        .relative_squared = judged.rescaled ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
         .spread = spread_against_noise(judged)};
   }
   if (noise->along_squared && judged.statistics.reference_squared > 0.0) {
@@ -282,7 +271,7 @@ FactorBound Bounds::of_factor(const Judged& judged,
   const double along =
       growth * (own * *noise.along_squared + pooled * alike.mean() * independent) / (own + pooled) +
       others * independent;
-  const ElementType kept = is_rescaled(judged)               ? judged.type
+  const ElementType kept = judged.rescaled                   ? judged.type
                            : precision_ == ElementType::kF64 ? precision_
                                                              : ElementType::kF32;
   const double rounding =
@@ -296,9 +285,8 @@ FactorBound Bounds::of_factor(const Judged& judged,
 
 Bound Bounds::from_class(const Judged& judged, const std::string& why) const {
   const double roundings =
-      default_factor(judged.tensor_class(), judged.id.step, limits_.allowances()) *
-      default_unit(precision_, limits_.allowances());
-  Yardstick yardstick;
+      default_factor(judged.tensor_class(), judged.id.step) * unit_of(precision_);
+  Yardstick yardstick(limits_.allowances());
   yardstick.add(Component::kClassDefault, squared(roundings * judged.statistics.reference_norm()));
   if (const NoiseRow* const second = noise_.irreproducible().find(judged.id)) {
     yardstick.raise_to(Component::kIrreproducible, squared(kRepeats) * second->sum_squared);

@@ -3,53 +3,16 @@
 // With noise passes m_1 ... m_K of the reference r stored:
 //
 //   s^2   = mean_k ||m_k - r||^2            no division by ||r||: near-zero tensors need no care
-//   scale = s, widened as below
+//   scale = root of s^2 and the components of T2 (Yardstick)
 //   bound = kernel factor x root of F's quantile x scale    (spread.h)
 //
-// F's quantile covers what is chance: K passes show rare events too seldom, and a bias has few
-// elements. Widened for what passes do not show at all; all terms are added in squares:
-// - Storage. A few one-ulp flips of the largest element are always possible: (2 ulp(max |r|))^2,
-//   ulp of the coarser of the two storage types.
-// - Scalars. One more rounding of the computing precision: (rounding_error * |r|)^2. A scalar may
-//   be summed in another order and type than any operator whose output the passes perturbed.
-// - Optimizer results (master, param_next, and param past the first step): (m D)^2 with D the
-//   largest noise of an element over all tensors of that kind and step, and m = 3. Adam's first
-//   update is lr g / (|g| + eps), nearly lr sign(g): where g is within its noise of zero the
-//   element flips by 2 lr. A small tensor may see no such flip in any of K passes and some in the
-//   candidate; (m D)^2 admits m^2 = 9 of them. Where no element errs by D, D is the largest error:
-//   what every element shares, as a master that was rounded to BF16, is no flip.
-// - Scales of quantised operands, and amax histories: (w max|r|)^2, where w is the largest relative
-//   noise of this scale over all micro-batches of the step. A scale follows from the largest
-//   element of a tensor alone, which moves in some passes only. The term of storage counts in ulps
-//   of BF16, or of E8M0, whose next number is twice as large. A scale must be equal only where the
-//   passes reproduced all scales of that kind, step and slot, such as those of weights before the
-//   first update.
-// - Sums over micro-batches (main_grad, and the moments and parameters made from it): at least
-//   (sum_m s_m)^2 with s_m the noise of micro-batch m's gradient. A candidate rounds alike what is
-//   alike in all micro-batches (a bias, a mean, the gradient of a nearly uniform softmax at a fresh
-//   start), and errors that are alike add up; noise passes move every micro-batch on its own.
-//   Source: the triangle inequality. Measured on megatron_mini in BF16 at tp 4: clean Q 1.5, 2.3
-//   and 3.4 for 4, 16 and 64 micro-batches without this term.
-// - What a later step inherits, but for vectors: 3 i^2, i^2 the squared noise of this tensor beyond
-//   that of the same one in the trace's first step. It comes from updated parameters, and mostly
-//   from biases, which reach every row: an update of one element decides. Measured: the bias of a
-//   key, whose gradient is nothing but round-off, moved all keys of the next step by Q 2.08 in
-//   FP64.
-// - Tensors of which the candidate computed a multiple (a gradient of a mean over three ranks) by a
-//   factor that is no power of two: at least ulp(1) ||r||. The factor, and what is multiplied with
-//   it, round once more on either side; where nothing else rounds, passes reproduce r.
-// - What the reference does not reproduce (irreproducible.h): s^2 is at least ||r' - r||^2 of its
-//   second run r', which is one sample and not K. Copies and recomputed values of such a tensor
-//   need not be equal, see of_copies().
-// Where all passes reproduced the reference bit for bit (scale 0 before the first two terms are
-// added), the tensor must be equal. That holds only if noise was put on the operators that made it,
-// or if they are known not to round; and only in steps before which no update moved: a parameter
-// whose master moved by less than a rounding flips in a few elements, which no pass need show. If
-// code that the observer does not see made it, and no noise came with its inputs, the passes say
-// nothing, and the tensor has the bound of its class.
+// docs/verdict_reference.md has the formula, the reason and the measurement of every component; the
+// rows of ledger.h say what each rests on. Where all passes reproduced the reference bit for bit,
+// the tensor must be equal. That holds only if noise was put on the operators that made it, or if
+// they are known not to round, and only in steps before which no update moved.
 //
-// Without noise for a tensor: bound = factor(class) * unit(precision) * ||r||, see limits.h. These
-// class defaults are weak: they know neither depth nor the cancellation within a tensor.
+// Without noise for a tensor: bound = factor(class) * unit_of(precision) * ||r||, see limits.h.
+// These class defaults are weak: they know neither depth nor the cancellation within a tensor.
 //
 // Sources: the ratio of differences and Monte-Carlo rounding are those of stochastic arithmetic
 // (CESTAC/CADNA, Verificarlo).
@@ -109,20 +72,22 @@ struct Judged {
   [[nodiscard]] TensorClass tensor_class() const { return class_of(id, dimensions); }
 };
 
-// The errors of fewer elements, and of fewer slices, are not like one another: golden passes and
-// factors of T1, whose one sample tells nothing of how errors vary, leave them out.
-inline constexpr std::int64_t kFewElements = 32;
-
 // The weight, in passes, of what parts of one size have on average against what a few passes tell
 // of a head or of a rank's part, of which there are too few to tell it themselves.
 inline constexpr double kPooledPasses = 5.0;
+
+// A factor may be as many times what the candidate's own slices, or elements, spread by: five
+// standard deviations, which chance exceeds once in 10^6.
+inline constexpr double kOwnSpreadLimit = 5.0;
 
 // How far chance takes the error of one tensor, and of its parts; see spread.h.
 struct ErrorSpread {
   double kernel_factor = 1.0;
   double kernel_factor_along = 1.0;  // of a factor that all elements have in common
-  double freedom = 1.0;              // degrees of freedom of the whole tensor's squared error
-  double by_chance = 1.0;            // share of right tensors that exceed a limit
+  double factor_roundings = 1.0;     // that a factor is always granted
+  double own_spread = kOwnSpreadLimit;
+  double freedom = 1.0;    // degrees of freedom of the whole tensor's squared error
+  double by_chance = 1.0;  // share of right tensors that exceed a limit
   // Noise passes, that tell how the errors of slices vary; null, or without slices: as if elements
   // erred independently.
   const TensorNoise* passes = nullptr;
@@ -202,8 +167,6 @@ class Bounds {
   [[nodiscard]] Bound of_flips(const TensorId& margins, std::int64_t tokens, double largest) const;
 
  private:
-  // Whether the multiple of a tensor counts as another rounding.
-  [[nodiscard]] bool is_rescaled(const Judged& judged) const;
   // A few flips of the largest element.
   [[nodiscard]] double flips_of(ElementType type, double largest) const;
   // Noise of a tensor that passes say something of, or null and why not.

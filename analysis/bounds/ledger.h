@@ -1,9 +1,12 @@
-// The ledger of limits: everything that widens a bound, exempts a tensor from a question, or is a
-// constant of a bound has one row here, with what it rests on and a clean run that alarms without
-// it. docs/figures/ledger.md has what every row costs and buys, measured.
+// The ledger: what the error model grants to right programs, beside the noise of this run.
 //
-// Every row can be switched off (`ttrace diff --without NAME`): the code of the term asks
-// Allowances whether it is in force.
+// A row is a component of the error model or an excuse, with what it rests on and a clean run that
+// alarms without it. The constants of a component belong to its row; docs/verdict_reference.md has
+// its formula. A clean alarm asks for the component that was missing, with its derivation; it is no
+// reason for an exception.
+//
+// Every row can be switched off (`ttrace diff --without NAME`). Components are left out of a scale
+// in one place (Yardstick); the code of anything else asks Allowances whether it is in force.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

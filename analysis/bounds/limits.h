@@ -35,7 +35,6 @@ enum class Statistic : std::uint8_t {
 
 inline constexpr std::array kTensorClasses = {TensorClass::kActivation,
                                               TensorClass::kActivationGradient,
-                                              TensorClass::kInputGradient,
                                               TensorClass::kWeightGradient,
                                               TensorClass::kVector,
                                               TensorClass::kOptimizerMatrix,
@@ -76,8 +75,8 @@ class Limits {
   [[nodiscard]] bool is_calibrated(const LimitKey& key) const { return calibrated_.contains(key); }
   [[nodiscard]] double of(const LimitKey& key) const;
   [[nodiscard]] bool has(Allowance allowance) const { return allowances_.has(allowance); }
-  [[nodiscard]] double granted(Allowance allowance, double value, double without = 0.0) const {
-    return allowances_.granted(allowance, value, without);
+  [[nodiscard]] double granted(Allowance allowance, double value) const {
+    return allowances_.granted(allowance, value);
   }
   [[nodiscard]] const Allowances& allowances() const { return allowances_; }
 
@@ -88,9 +87,7 @@ class Limits {
 
 // Without noise: bound / (rounding error * ||r||). After step 0 all classes have one
 // factor: every value has passed through updated parameters.
-[[nodiscard]] double default_factor(TensorClass tensor_class,
-                                    std::int64_t step,
-                                    const Allowances& allowances = {});
+[[nodiscard]] double default_factor(TensorClass tensor_class, std::int64_t step);
 
 // The largest error of one rounding over the usual one: half a unit in the last place, at a power
 // of two.
@@ -111,19 +108,14 @@ inline constexpr double kLargestOverUsualRounding = 2.4;
 
 [[nodiscard]] bool is_optimizer_result(TensorClass tensor_class);
 
-// The smallest and the largest rho = ||c - g|| / ||r - g|| (golden_check.h) that pass; 0: not
-// judged.
-[[nodiscard]] double least_rho(TensorClass tensor_class, const Allowances& allowances = {});
-[[nodiscard]] double largest_rho(TensorClass tensor_class, const Allowances& allowances = {});
-
-// Relative error taken for one rounding in class defaults. BF16 and F16: storing dominates, so it
-// is rounding_error(). F32 and F64: the order of summation dominates; noise passes move such
+// The relative error u of one rounding, as it shows in results. BF16 and F16: storing dominates, so
+// it is rounding_error(). F32 and F64: the order of summation dominates; noise passes move such
 // results uniformly by up to 6 units in the last place, 12 times the error of one rounding. E4M3,
 // the operands of FP8 products: a sum averages their errors and the residual stream adds them to
 // what has none. Measured on two layers, relative errors of clean runs against the reference:
 // activations 0.067, activation gradients 0.115, weight gradients 0.067; the factor makes the
 // default of activations twice the first.
-[[nodiscard]] double default_unit(ElementType precision, const Allowances& allowances = {});
+[[nodiscard]] double unit_of(ElementType precision);
 
 // Relative error of one rounding of a scalar: where products have FP8 operands, everything else,
 // sums above all, is BF16 or better.

@@ -5,10 +5,10 @@
 #include <boost/math/distributions/fisher_f.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <mutex>
-#include <tuple>
 
 namespace ttrace {
 namespace {
@@ -18,28 +18,36 @@ constexpr double kUnknownWeight = 5.0;  // in comparisons of one pass with the m
 constexpr double kMostFreedom = 1e6;    // more would not change a limit
 constexpr double kEqual = 1e-12;
 
-// Down to a power of 1.1.
-double coarse(double value) {
-  constexpr double kStep = 1.1;
-  return std::pow(kStep, std::floor(std::log(value) / std::log(kStep) + 1e-9));
+// Numbers are rounded down to a power of kStep, whose exponent is their step.
+constexpr double kStep = 1.1;
+
+int step_below(double value) {
+  static const double of_step = std::log(kStep);
+  return static_cast<int>(std::floor(std::log(value) / of_step + 1e-9));
 }
 
-double root_of_quantile(double freedom, double freedom_of_estimate, double by_chance) {
-  using Key = std::tuple<double, double, double>;
+// A limit with a kernel factor of 1.
+RatioLimit limit_of(int freedom, int freedom_of_estimate, int by_chance) {
+  RatioLimit limit{1.0,
+                   std::pow(kStep, freedom),
+                   std::pow(kStep, freedom_of_estimate),
+                   std::pow(kStep, by_chance)};
+  const boost::math::fisher_f_distribution<double> ratio(limit.freedom, limit.freedom_of_estimate);
+  limit.value = std::sqrt(boost::math::quantile(boost::math::complement(ratio, limit.by_chance)));
+  return limit;
+}
+
+// Computed once for the same arguments.
+RatioLimit known_limit(int freedom, int freedom_of_estimate, int by_chance) {
   static std::mutex mutex;
-  static std::map<Key, double> known;
-  const Key key{freedom, freedom_of_estimate, by_chance};
-  {
-    const std::lock_guard lock(mutex);
-    if (const auto found = known.find(key); found != known.end()) {
-      return found->second;
-    }
-  }
-  const boost::math::fisher_f_distribution<double> ratio(freedom, freedom_of_estimate);
-  const double root = std::sqrt(boost::math::quantile(boost::math::complement(ratio, by_chance)));
+  static std::map<std::array<int, 3>, RatioLimit> known;
   const std::lock_guard lock(mutex);
-  known.emplace(key, root);
-  return root;
+  const auto [found, is_new] =
+      known.try_emplace({freedom, freedom_of_estimate, by_chance}, RatioLimit());
+  if (is_new) {
+    found->second = limit_of(freedom, freedom_of_estimate, by_chance);
+  }
+  return found->second;
 }
 
 }  // namespace
@@ -87,12 +95,11 @@ RatioLimit ratio_limit(double kernel_factor,
                        double freedom,
                        double freedom_of_estimate,
                        double by_chance) {
-  RatioLimit limit{kernel_factor,
-                   coarse(std::min(freedom, kMostFreedom)),
-                   coarse(std::min(freedom_of_estimate, kMostFreedom)),
-                   coarse(by_chance)};
-  limit.value =
-      kernel_factor * root_of_quantile(limit.freedom, limit.freedom_of_estimate, limit.by_chance);
+  RatioLimit limit = known_limit(step_below(std::min(freedom, kMostFreedom)),
+                                 step_below(std::min(freedom_of_estimate, kMostFreedom)),
+                                 step_below(by_chance));
+  limit.kernel_factor = kernel_factor;
+  limit.value *= kernel_factor;
   return limit;
 }
 

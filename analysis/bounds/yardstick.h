@@ -5,11 +5,13 @@
 //   scale^2 = sum of the components
 //
 // A component is measured in passes of this very run, derived from formats and placements, or
-// calibrated on clean runs of other programs (term.h).
+// calibrated on clean runs of other programs (term.h). Those whose row of the ledger is switched
+// off are left out here, and nowhere else.
 //
 // Thread-safety: plain values.
 #pragma once
 
+#include "analysis/bounds/allowance.h"
 #include "analysis/findings/term.h"
 
 #include <algorithm>
@@ -20,9 +22,12 @@ namespace ttrace {
 
 class Yardstick {
  public:
+  Yardstick() = default;
+  explicit Yardstick(const Allowances& allowances) : allowances_(allowances) {}
+
   // Zero adds no component.
   void add(Component component, double squared) {
-    if (!(squared > 0.0)) {
+    if (!(squared > 0.0) || !allowances_.has(component)) {
       return;
     }
     const auto known = std::ranges::find(components_, component, &ComponentValue::component);
@@ -48,6 +53,7 @@ class Yardstick {
   }
 
  private:
+  Allowances allowances_;
   std::vector<ComponentValue> components_;
   double squared_ = 0.0;
 };

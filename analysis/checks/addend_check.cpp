@@ -100,11 +100,8 @@ struct Known {
 std::optional<Known> known_formula(const std::vector<RankAddend>& addends,
                                    const MergeResult& wide,
                                    double norm,
-                                   double enough,
-                                   const Allowances& allowances) {
+                                   double enough) {
   constexpr double kKnown = 0.01;  // of f
-  const double known_rest = allowances.granted(
-      Allowance::kKnownFormula, kKnown * norm, std::numeric_limits<double>::infinity());
   std::vector<Formula> formulas = {std::nullopt};
   for (const Normalisation& each : known_normalisations()) {
     formulas.emplace_back(each);
@@ -121,7 +118,7 @@ std::optional<Known> known_formula(const std::vector<RankAddend>& addends,
       break;  // all further ones need inputs too
     }
     const auto rest = apart(addends, known.replays, wide);
-    if (rest && *rest <= known_rest && (!best || *rest < best->rest)) {
+    if (rest && *rest <= kKnown * norm && (!best || *rest < best->rest)) {
       known.rest = *rest;
       best = std::move(known);
     }
@@ -204,23 +201,19 @@ SliceComparison part_of(const AddendError& judged) {
 // Requires: an addend that should not be zero.
 FactorComparison factor_of(const AddendError& judged,
                            double native_factor,
-                           double kernel_factor,
-                           const Allowances& allowances) {
+                           const ErrorSpread& spread) {
   const double norm_squared = squared(judged.norm);
   // By what rounding errors of a norm of one, independent in all elements, move a.
   const double share = std::sqrt(judged.fourth) / (norm_squared * judged.norm);
   FactorComparison result;
   result.where = "the addend of " + ranks_text(std::vector{judged.rank});
   result.deviation = judged.factor;
-  const double native = allowances.granted(Allowance::kNativeFactor, native_factor);
-  const double rounding =
-      allowances.granted(Allowance::kOperatorFactorRounding, rounding_error(ElementType::kF32));
-  result.scale = std::sqrt(squared(judged.scale * share) + squared(native) + squared(rounding));
-  if (allowances.has(Allowance::kOwnSpread)) {
-    result.least = kOwnSpreadLimit * judged.own_noise / norm_squared;
-  }
-  result.ratio =
-      ratio_limit(kernel_factor, 1.0, judged.ratio.freedom_of_estimate, judged.ratio.by_chance);
+  const double rounding = spread.factor_roundings * rounding_error(ElementType::kF32);
+  result.scale =
+      std::sqrt(squared(judged.scale * share) + squared(native_factor) + squared(rounding));
+  result.least = spread.own_spread * judged.own_noise / norm_squared;
+  result.ratio = ratio_limit(
+      spread.kernel_factor_along, 1.0, judged.ratio.freedom_of_estimate, judged.ratio.by_chance);
   result.bound = std::max(result.ratio->value * result.scale, result.least);
   return result;
 }
@@ -277,8 +270,7 @@ std::optional<Hypothesis> claim_of(const std::vector<AddendError>& wrong, std::s
 
 }  // namespace
 
-AddendCheck::AddendCheck(const Trace& candidate, const Allowances& allowances)
-    : shards_(candidate), allowances_(allowances), producers_(candidate) {}
+AddendCheck::AddendCheck(const Trace& candidate) : shards_(candidate), producers_(candidate) {}
 
 // The record itself, or the output that the rank's module has taken.
 const Shard* AddendCheck::input_of(int rank, const TensorId& id) const {
@@ -350,9 +342,9 @@ void AddendCheck::compare(const Match& match,
   if (!addends) {
     return;
   }
-  const double unit = default_unit(match.candidate.front().record->type, allowances_);
+  const double unit = unit_of(match.candidate.front().record->type);
   const auto known =
-      known_formula(*addends, wide, residual.norm, kNegligible * unit * residual.norm, allowances_);
+      known_formula(*addends, wide, residual.norm, kNegligible * unit * residual.norm);
   if (!known) {
     return;
   }
@@ -360,7 +352,6 @@ void AddendCheck::compare(const Match& match,
   const double whole = squared(residual.native) + squared(known->rest);
   const double native = std::max(0.0, squared(residual.native) - 2.0 * squared(residual.rounding)) +
                         squared(known->rest);
-  const double shared = allowances_.granted(Allowance::kNativeAddends, native);
   residual.slice.reset();
   residual.in_noise.reset();
   std::vector<AddendError> wrong;
@@ -369,16 +360,15 @@ void AddendCheck::compare(const Match& match,
     AddendError error = error_of((*addends)[i], right);
     const double share = terms > 0.0 ? right.terms / terms : 0.0;
     const double rounding = squared(unit * std::max(error.norm, error.found));
-    error.scale = std::sqrt(rounding + share * shared);
+    error.scale = std::sqrt(rounding + share * native);
     const double freedom = std::min(spread.freedom, static_cast<double>(right.sum.size()));
-    error.parts = {rounding, share * shared, share * whole, freedom};
+    error.parts = {rounding, share * native, share * whole, freedom};
     error.by_chance = spread.by_chance / static_cast<double>(addends->size());
     error.ratio = ratio_limit(spread.kernel_factor, freedom, error.parts, error.by_chance);
     SliceComparison of_error = part_of(error);
     const auto of_factor =
         error.fourth > 0.0 && std::ssize(right.sum) > 1  // one number's factor is its own error
-            ? std::optional(factor_of(
-                  error, residual.native_factor - 1.0, spread.kernel_factor_along, allowances_))
+            ? std::optional(factor_of(error, residual.native_factor - 1.0, spread))
             : std::nullopt;
     if (of_error.beyond() || (of_factor && of_factor->beyond())) {
       wrong.push_back(error);

@@ -69,7 +69,7 @@ struct RankAddend {
 class AddendCheck {
  public:
   // Keeps references to the trace.
-  AddendCheck(const Trace& candidate, const Allowances& allowances);
+  explicit AddendCheck(const Trace& candidate);
 
   // `wide` is f, and `residual` has the figures of the whole tensor. Its part and factor become
   // those of the addends nearest to their bounds, or farthest beyond; there is no factor of vectors
@@ -88,7 +88,6 @@ class AddendCheck {
   [[nodiscard]] const Shard* input_of(int rank, const TensorId& id) const;
 
   ShardIndex shards_;
-  Allowances allowances_;
   RecordedProducers producers_;
 };
 

@@ -259,10 +259,9 @@ std::optional<CodesComparison> compare_codes(const Quantised& reference,
   return result;
 }
 
-bool keep_codes(const CodesComparison& codes, const Allowances& allowances) {
+bool keep_codes(const CodesComparison& codes) {
   constexpr double kFew = 1e-3;
-  const double few =
-      allowances.granted(Allowance::kFewCodes, kFew * static_cast<double>(codes.elements));
+  const double few = kFew * static_cast<double>(codes.elements);
   const auto no_more = [&](std::int64_t reference, std::int64_t candidate) {
     return static_cast<double>(candidate) <= static_cast<double>(reference) + few;
   };

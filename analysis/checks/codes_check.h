@@ -22,7 +22,6 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
-#include "analysis/bounds/allowance.h"
 #include "analysis/findings/check.h"
 #include "analysis/findings/codes.h"
 #include "trace/merge/merge.h"
@@ -55,7 +54,7 @@ struct Quantised {
 // Whether the candidate's scales lose nothing: all of them are the reference's times a power of
 // two, in the same format, and apart from 1 of 1000 elements no more codes are saturated or zero
 // than in the reference.
-[[nodiscard]] bool keep_codes(const CodesComparison& codes, const Allowances& allowances = {});
+[[nodiscard]] bool keep_codes(const CodesComparison& codes);
 
 // Fails where the two sides hold numbers of different formats.
 [[nodiscard]] Check format_check(const CodesComparison& codes);

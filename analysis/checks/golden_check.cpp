@@ -1,7 +1,7 @@
 #include "analysis/checks/golden_check.h"
 
 #include "analysis/bounds/bounds.h"
-#include "analysis/bounds/limits.h"
+#include "analysis/bounds/spread.h"
 #include "analysis/checks/values_check.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/kind.h"
@@ -13,17 +13,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <span>
 #include <utility>
 
 namespace ttrace {
 namespace {
 
-// In F32 only sums err, and their errors depend on how a layout cuts them: a rank's smaller sums
-// are more accurate, by about the square root of the number of ranks.
-constexpr double kLeastInF32 = 0.4;  // of what it is otherwise
-constexpr double kRoundings = 2.0;   // by which r must be off, where c may be too accurate
+// How much more, or less, another layout may err than the reference does: a rank's smaller sums are
+// more accurate. In 22 clean runs of random layouts (15,941 tensors) the largest ratio came to 2.1
+// times what chance explains, the smallest to 1.7 times:
+// `ttrace_fuzz_layouts N SEED --precision P --golden --tries 0`, bf16 10 56101, f32 6 56102,
+// fp8 6 56103.
+constexpr double kKernelFactor = 3.0;
+constexpr double kRoundings = 2.0;  // by which r must be off, where c may be too accurate
 // ||c - r|| <= (1 + rho) ||r - g||: what is as accurate as the reference cannot be farther from it
 // than that, so a bound that this breaks was too small. `ttrace explain` says so; no verdict
 // follows.
@@ -39,11 +41,11 @@ struct GoldenComparison {
   double candidate_error = 0.0;  // ||c - g||
   double reference_error = 0.0;  // ||r - g||, above 0
   double least = 0.0;            // smallest rho that passes; 0: not judged
-  double limit = 0.0;            // largest rho that passes; 0: not judged
+  double limit = 0.0;            // largest rho that passes
 
   [[nodiscard]] double rho() const { return candidate_error / reference_error; }
   [[nodiscard]] bool is_too_accurate() const { return rho() < least; }
-  [[nodiscard]] bool is_too_coarse() const { return limit > 0.0 && rho() > limit; }
+  [[nodiscard]] bool is_too_coarse() const { return rho() > limit; }
   [[nodiscard]] bool is_as_accurate() const {
     return !is_too_accurate() && !is_too_coarse() && rho() <= kAsAccurate;
   }
@@ -77,7 +79,7 @@ Check coarseness_check(const GoldenComparison& golden, const std::string& precis
   Check check;
   check.question = Question::kTooCoarse;
   check.value = golden.rho();
-  check.bound = golden.limit > 0.0 ? golden.limit : std::numeric_limits<double>::infinity();
+  check.bound = golden.limit;
   check.holds = !golden.is_too_coarse();
   check.origin = BoundOrigin::kNoise;
   check.source = "golden pass, the most that round-off explains";
@@ -102,20 +104,18 @@ Check coarseness_check(const GoldenComparison& golden, const std::string& precis
 
 GoldenCheck::GoldenCheck(const Trace& golden, std::string precision, const Allowances& allowances)
     : precision_(std::move(precision)),
-      of_sums_(precision_of(precision_).stored == ElementType::kF32),
-      unit_(rounding_error(precision_of(precision_).stored)),
-      allowances_(allowances),
-      shards_(golden) {
-  first_step_ = golden.steps().empty() ? 0 : golden.steps().front().step;
-}
+      least_error_(
+          allowances.granted(Allowance::kGoldenRounding,
+                             kRoundings * rounding_error(precision_of(precision_).stored))),
+      shards_(golden) {}
 
 std::vector<Check> GoldenCheck::compare(const Match& match,
                                         const MergeResult& reference,
-                                        const MergeResult& candidate) const {
+                                        const MergeResult& candidate,
+                                        const ErrorSpread& spread) const {
   const std::span<const Shard> shards = shards_.of(match.id);
-  const std::int64_t least = allowances_.has(Allowance::kFewGoldenElements) ? kFewElements : 1;
   if (shards.empty() || !is_judged_in_fp64(match.id.kind) || !is_floating(reference.type) ||
-      !is_floating(candidate.type) || element_count(reference.shape) < least) {
+      !is_floating(candidate.type)) {
     return {};
   }
   const MergeResult golden = merge(shards);
@@ -129,14 +129,11 @@ std::vector<Check> GoldenCheck::compare(const Match& match,
   GoldenComparison result;
   result.reference_error = of_reference->error_norm();
   result.candidate_error = of_candidate->error_norm();
-  const TensorClass tensor_class = class_of(match.id, golden.shape.size());
-  if (match.id.step == first_step_ || !allowances_.has(Allowance::kFirstGoldenStep)) {
-    const double roundings = allowances_.granted(Allowance::kGoldenRoundings, kRoundings);
-    const bool of_sums = of_sums_ && allowances_.has(Allowance::kLeastRhoOfSums);
-    result.limit = largest_rho(tensor_class, allowances_);
-    if (result.reference_error > roundings * unit_ * of_reference->reference_norm()) {
-      result.least = least_rho(tensor_class, allowances_) * (of_sums ? kLeastInF32 : 1.0);
-    }
+  const double freedom =
+      spread.passes != nullptr ? spread.freedom : std::min(spread.freedom, Scatter().freedom());
+  result.limit = ratio_limit(kKernelFactor, freedom, freedom, spread.by_chance).value;
+  if (result.reference_error > least_error_ * of_reference->reference_norm()) {
+    result.least = 1.0 / result.limit;
   }
   return {accuracy_check(result, precision_), coarseness_check(result, precision_)};
 }

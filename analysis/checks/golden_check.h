@@ -12,23 +12,22 @@
 // such a candidate is nearer to r than another rounding of r is. A candidate that is coarser, or
 // wrong, is too inaccurate.
 //
-//   too accurate: rho < 0.25 (less for gradients of weights and in F32), and ||r - g|| > 2 u ||g||:
-//                 r and g differ by more than a rounding of the stored value; otherwise c could not
-//                 be nearer
+//   limit = kernel factor x root of F's quantile of nu and nu degrees of freedom    (spread.h)
 //   too coarse:   rho > limit
+//   too accurate: rho < 1 / limit, and ||r - g|| > 2 u ||g||: r and g differ by more than a
+//   rounding
+//                 of the stored value; otherwise c could not be nearer
 //
-// u is the relative error of one rounding of the run's stored type. limits.cpp has the limits by
-// class. The check judges only values of the graph with kFewElements and more, because a ratio of
-// two single numbers may be anything.
-//
-// In later steps than the first traced one, rho is reported but not judged: an update of Adam flips
-// its sign where a gradient is near zero, and a few such elements decide the error of an embedding.
+// nu is that of the noise passes' errors, and where they say nothing, that of a thing of which
+// nothing is known. u is the relative error of one rounding of the run's stored type. Two numbers
+// have one degree of freedom and an enormous limit, because their ratio may be anything.
 //
 // Thread-safety: immutable; compare() may run in any number of threads.
 #pragma once
 
 #include "analysis/align/matching.h"
 #include "analysis/bounds/allowance.h"
+#include "analysis/bounds/bounds.h"
 #include "analysis/findings/check.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
@@ -36,7 +35,6 @@
 
 #include <ttrace/tensor_id.h>
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -51,14 +49,12 @@ class GoldenCheck {
   // another shape, where it is not judged so, and where reference and golden pass are equal.
   [[nodiscard]] std::vector<Check> compare(const Match& match,
                                            const MergeResult& reference,
-                                           const MergeResult& candidate) const;
+                                           const MergeResult& candidate,
+                                           const ErrorSpread& spread) const;
 
  private:
   std::string precision_;
-  std::int64_t first_step_ = 0;
-  bool of_sums_;  // errors are those of their order, not of storage
-  double unit_;   // of one rounding of what is stored
-  Allowances allowances_;
+  double least_error_;  // relative, of a reference that c may be too accurate beside
   ShardIndex shards_;
 };
 

@@ -73,12 +73,6 @@ std::optional<CodesComparison> codes_of(const MergeResult& reference,
   return compare_codes({reference, of_reference}, {candidate, of_candidate});
 }
 
-// Whether the tensor is a multiple of the reference's by a factor that changes its roundings.
-bool is_rescaled(const Match& match) {
-  return !is_power_of_two(factor_between(match.reference, match.candidate)) &&
-         !are_powers_of_two(match.reference, match.candidate);
-}
-
 // Such a tensor, as the gradient of a key's bias, is zero in exact arithmetic. One native pass does
 // not measure how its operators' roundings cancel.
 bool is_nothing_but_noise(const Comparison& comparison, const Bound& bound) {
@@ -308,11 +302,12 @@ std::optional<Judge::Subject> Judge::prepare(const Match& match,
     return subject;
   }
   subject.is_dyadic = options_.others.exact && !is_exact(match.id, subject.type());
-  subject.are_powers_of_two = are_powers_of_two(match.reference, match.candidate);
-  subject.rescaled = is_rescaled(match);
-  if (subject.has_bound() && subject.are_powers_of_two &&
-      options_.allowances.has(Allowance::kPowersOfTwo)) {
-    take_out_factor(factor_between(match.reference, match.candidate), reference, candidate);
+  const bool has_grid = options_.allowances.has(Allowance::kOtherGrid);
+  subject.are_powers_of_two = has_grid && are_powers_of_two(match.reference, match.candidate);
+  const double factor = factor_between(match.reference, match.candidate);
+  subject.rescaled = has_grid && !subject.are_powers_of_two && !is_power_of_two(factor);
+  if (subject.has_bound() && subject.are_powers_of_two) {
+    take_out_factor(factor, reference, candidate);
   }
   subject.statistics = statistics_of(reference, candidate);
   follow_choices(subject);
@@ -439,7 +434,10 @@ void Judge::ask_operators(const Subject& subject, TensorVerdict& verdict) const 
 void Judge::ask_golden(const Subject& subject, TensorVerdict& verdict) const {
   if (options_.others.golden && subject.has_bound() &&
       subject.bound.origin != BoundOrigin::kExact) {
-    add_all(options_.others.golden->compare(subject.match, subject.reference, subject.candidate),
+    add_all(options_.others.golden->compare(subject.match,
+                                            subject.reference,
+                                            subject.candidate,
+                                            bounds_.spread_against_noise(subject.judged())),
             verdict);
   }
 }
@@ -490,8 +488,7 @@ void Judge::excuse_scale(const Match& match, TensorVerdict& verdict) const {
   };
   const bool differs = std::ranges::any_of(verdict.checks, std::logical_not<>(), &Check::holds);
   if (differs && std::ranges::none_of(verdict.checks, fails_in_structure) && verdict.codes &&
-      options_.allowances.has(Allowance::kHarmlessScales) &&
-      keep_codes(*verdict.codes, options_.allowances) &&
+      options_.allowances.has(Allowance::kHarmlessScales) && keep_codes(*verdict.codes) &&
       judge_pair(matches_[*match.operand], {}).status() == Status::kWithin) {
     verdict.excuse(Excuse::kHarmlessScale);
   }

@@ -27,8 +27,6 @@
 namespace ttrace {
 namespace {
 
-constexpr int kClippingRoundings = 3;  // norms of shards, their sum, the quotient
-
 double equal_part(const MergeResult& twin, const MergeResult& candidate) {
   const auto statistics = statistics_where_alike(twin, candidate);
   return statistics && statistics->count > 0 ? 1.0 - static_cast<double>(statistics->different) /
@@ -42,6 +40,13 @@ double growth_of(const OperatorResidual& residual) {
   return own > 0.0 ? squared(residual.scale() / own) : 1.0;
 }
 
+// 0 of none.
+double mean_of(std::span<const double> values) {
+  return values.empty() ? 0.0
+                        : std::accumulate(values.begin(), values.end(), 0.0) /
+                              static_cast<double>(values.size());
+}
+
 // Of every slice, its part of the sum over all elements of `by_feature`, an index of the last
 // dimension.
 std::vector<double> spread_over(const Slices& slices,
@@ -51,8 +56,7 @@ std::vector<double> spread_over(const Slices& slices,
   if (by_feature.empty()) {
     return parts;
   }
-  const double mean = std::accumulate(by_feature.begin(), by_feature.end(), 0.0) /
-                      static_cast<double>(by_feature.size());
+  const double mean = mean_of(by_feature);
   parts.resize(slices.sums.size());
   for (const Slicing& slicing : slices.slicings) {
     const auto elements = static_cast<double>(slices.all.count / slicing.count);
@@ -115,16 +119,16 @@ struct VarianceAlong {
   std::int64_t slices = 0;
 };
 
-// The largest over the dimensions.
-VarianceAlong variance_along(const Slices& slices, const Limits& limits) {
-  const std::int64_t least = limits.has(Allowance::kFewSlices) ? kFewElements : 2;
+// The largest over the dimensions. Fewer slices are too few to tell how much their errors vary.
+VarianceAlong variance_along(const Slices& slices) {
+  constexpr std::int64_t kFewSlices = 32;
   VarianceAlong variance;
   for (const Slicing& slicing : slices.slicings) {
     double sum = 0.0;
     for (const SliceSums& slice : slices.of(slicing)) {
       sum += squared(slice.along_reference);
     }
-    if (slicing.count >= least && sum > variance.value) {
+    if (slicing.count >= kFewSlices && sum > variance.value) {
       variance = {sum, slicing.count};
     }
   }
@@ -133,39 +137,34 @@ VarianceAlong variance_along(const Slices& slices, const Limits& limits) {
 
 // The scale of a factor that all elements share. As often as a clipped gradient, the clipping norm
 // goes into an element.
-double factor_rounding(Kind kind, const Limits& limits) {
-  const int roundings = limits.has(Allowance::kClippingRoundings)
-                            ? traits_of(kind).power_of_gradient * kClippingRoundings
-                            : 1;
-  return limits.granted(Allowance::kOperatorFactorRounding,
-                        std::max(1, roundings) * rounding_error(ElementType::kF32));
+double factor_rounding(Kind kind, const ErrorSpread& spread) {
+  constexpr int kOfClipping = 3;  // norms of shards, their sum, the quotient
+  const int roundings = std::max(1, traits_of(kind).power_of_gradient * kOfClipping);
+  return spread.factor_roundings * roundings * rounding_error(ElementType::kF32);
 }
 
 // Returns nothing for tensors without slices. `step`: for a tensor that an optimizer updates, unit
-// times the step over the norm. `rounding`: the rounding of a factor of all elements.
+// times the step over the norm.
 std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
                                                const Parts& parts,
                                                const std::optional<double>& step,
-                                               double rounding,
-                                               const ErrorSpread& spread,
-                                               const Limits& limits) {
+                                               Kind kind,
+                                               const ErrorSpread& spread) {
   constexpr double kOfUpdates = 1.8;
   const Slices& twin = parts.twin;
   const SliceSums& all = parts.candidate.all;
-  const VarianceAlong variance = variance_along(twin, limits);
+  const VarianceAlong variance = variance_along(twin);
   if (!(variance.value > 0.0 || (step && twin.sums.size() > 1)) || !(all.reference_squared > 0.0)) {
     return std::nullopt;
   }
   const double norm_squared = all.reference_squared;
   FactorComparison result;
   result.deviation = all.along_reference / norm_squared;
-  const double native = limits.granted(Allowance::kNativeFactor, squared(twin.all.along_reference));
-  result.scale = std::sqrt((native + variance.value) * growth_of(residual) / squared(norm_squared) +
-                           squared(rounding) + squared(step.value_or(0.0)));
-  if (limits.has(Allowance::kOwnSpread)) {
-    result.least =
-        kOwnSpreadLimit * std::sqrt(variance_along(parts.candidate, limits).value) / norm_squared;
-  }
+  result.scale = std::sqrt((squared(twin.all.along_reference) + variance.value) *
+                               growth_of(residual) / squared(norm_squared) +
+                           squared(factor_rounding(kind, spread)) + squared(step.value_or(0.0)));
+  result.least =
+      spread.own_spread * std::sqrt(variance_along(parts.candidate).value) / norm_squared;
   if (!step) {
     result.ratio = ratio_limit(
         spread.kernel_factor_along, 1.0, static_cast<double>(variance.slices), spread.by_chance);
@@ -175,67 +174,24 @@ std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
   return result;
 }
 
-// The roundings of the ranks' stored addends, if there are any.
-double squared_addends(const Match& match, const Limits& limits) {
-  if (match.candidate.front().record->placement.partial_count == 1 ||
-      !limits.has(Allowance::kStoredAddends)) {
-    return 0.0;
-  }
-  double sum = 0.0;
-  for (const Shard& shard : match.candidate) {
-    sum += squared(default_unit(shard.record->type, limits.allowances()) * shard.record->norm *
-                   shard.record->placement.scale);
-  }
-  return sum;
-}
-
 }  // namespace
 
 OperatorCheck::OperatorCheck(const ForcedTraces& traces,
                              const Trace& candidate,
-                             const Limits& limits)
+                             const Allowances& allowances)
     : wide_(traces.wide),
       native_(traces.native),
-      addends_(candidate, limits.allowances()),
+      addends_(candidate),
       norms_(candidate, traces.wide),
-      gradients_(candidate, limits.allowances()),
+      sums_(candidate),
       hidden_(traces.wide, candidate),
-      limits_(limits) {
+      allowances_(allowances) {
   const auto type = rounded_operands(candidate.manifest());
-  if (type && limits.has(Allowance::kRoundedProducts)) {
+  if (type && allowances.has(Allowance::kRoundedProducts)) {
     of_products_ = std::numbers::sqrt2 * rounding_error(*type);
   }
   quantises_ = candidate.holds(Kind::kScale);
   first_step_ = candidate.steps().empty() ? 0 : candidate.steps().front().step;
-  const ModelVocabulary vocabulary(candidate.manifest().roles);
-  for (const RankFile& file : candidate.files()) {
-    ring_ =
-        std::max<std::int64_t>(ring_, vocabulary.axis_size(Role::kContextParallel, file.layout()));
-    for (const RoundedSum& sum : file.sums()) {
-      sums_[sum.id].push_back(sum);
-    }
-  }
-}
-
-// Every rank of a sum has its own part; the second term of e^2 is shared out among them. Of a sum
-// that nobody saw, the ranks share p times the square of `own`, what the operators themselves
-// round.
-double OperatorCheck::squared_sums(const Match& match,
-                                   const Statistics& statistics,
-                                   double own) const {
-  const auto found = sums_.find(match.id);
-  if (found == sums_.end() || !limits_.has(Allowance::kRoundedSums)) {
-    return 0.0;
-  }
-  const double scale = squared(match.candidate.front().record->placement.scale);
-  double result = 0.0;
-  for (const RoundedSum& sum : found->second) {
-    result += sum.squared ? squared(default_unit(sum.type, limits_.allowances())) *
-                                (*sum.squared * scale +
-                                 (sum.addends - 1.0) / sum.addends * statistics.candidate_squared)
-                          : squared(own);
-  }
-  return result;
 }
 
 // The tensors of both forced passes and the candidate's.
@@ -249,8 +205,7 @@ struct OperatorCheck::Sides {
 std::vector<double> OperatorCheck::squared_bias(const Match& match,
                                                 const Sides& sides,
                                                 double unit) const {
-  if (match.id.kind != Kind::kOutput || sides.expected.shape.empty() ||
-      !limits_.has(Allowance::kBiasRounding)) {
+  if (match.id.kind != Kind::kOutput || sides.expected.shape.empty()) {
     return {};
   }
   const auto bias = merged_values(
@@ -268,8 +223,8 @@ double OperatorCheck::squared_other_grid(const Match& match, const Statistics& s
   const bool follows_from_quantised_gradients =
       match.id.kind == Kind::kGradOutput || match.id.kind == Kind::kGradInput ||
       match.id.kind == Kind::kParamGrad || match.id.kind == Kind::kOperand ||
-      gradients_.is_without_addends(match.id);
-  return quantises_ && follows_from_quantised_gradients && limits_.has(Allowance::kOtherGridCodes)
+      sums_.is_without_addends(match.id);
+  return quantises_ && follows_from_quantised_gradients
              ? squared(rounding_error(ElementType::kE5M2)) * statistics.candidate_squared
              : 0.0;
 }
@@ -277,7 +232,7 @@ double OperatorCheck::squared_other_grid(const Match& match, const Statistics& s
 std::optional<double> OperatorCheck::step_of(const Match& match,
                                              const MergeResult& candidate) const {
   const ElementType type = match.candidate.front().record->type;
-  const double unit = default_unit(type, limits_.allowances());
+  const double unit = unit_of(type);
   if (!is_updated_parameter(match.id.kind) || unit == rounding_error(type)) {
     return std::nullopt;
   }
@@ -287,8 +242,7 @@ std::optional<double> OperatorCheck::step_of(const Match& match,
   if (!step || !(step->candidate_squared > 0.0)) {
     return std::nullopt;
   }
-  return limits_.granted(Allowance::kUpdateRounding,
-                         unit * step->error_norm() / std::sqrt(step->candidate_squared));
+  return unit * step->error_norm() / std::sqrt(step->candidate_squared);
 }
 
 bool OperatorCheck::is_from_before(const TensorId& id) const {
@@ -337,27 +291,20 @@ void OperatorCheck::compare_parts(const Match& match,
                                   const PartTerms& terms,
                                   OperatorResidual& residual) const {
   const Parts parts{pair, sum_slices(pair), sum_slices(pair_of(sides.expected, sides.twin))};
-  if (terms.are_judged) {
-    residual.slice =
-        compare_slices(residual, parts, terms.spread, terms.by_feature, match, terms.head);
-  }
-  residual.in_noise = compare_factor(
-      residual, parts, terms.step, factor_rounding(match.id.kind, limits_), terms.spread, limits_);
+  residual.slice =
+      compare_slices(residual, parts, terms.spread, terms.by_feature, match, terms.head);
+  residual.in_noise = compare_factor(residual, parts, terms.step, match.id.kind, terms.spread);
   if (residual.in_noise) {
     residual.in_noise->granted = terms.granted;
     residual.in_noise->bound += terms.granted;
   }
 }
 
-double OperatorCheck::rounding_of(ElementType type, const std::optional<double>& step) const {
-  if (!limits_.has(Allowance::kRoundingFloor)) {
-    return 0.0;
-  }
-  if (!step) {
-    return std::max(default_unit(type, limits_.allowances()), of_products_);
-  }
-  const double roundings = limits_.granted(Allowance::kUpdateRounding, 2.0, 1.0);
-  return std::hypot(std::sqrt(roundings) * rounding_error(type), *step);
+double OperatorCheck::rounding_of(const Match& match, const std::optional<double>& step) const {
+  const ElementType type = match.candidate.front().record->type;
+  constexpr double kOfUpdates = 2.0;  // the decay and the step
+  return step ? std::hypot(std::sqrt(kOfUpdates) * rounding_error(type), *step)
+              : std::max(unit_of(type), of_products_);
 }
 
 void OperatorCheck::add_components(const Match& match,
@@ -365,20 +312,13 @@ void OperatorCheck::add_components(const Match& match,
                                    double clipping,
                                    bool other_grid,
                                    OperatorResidual& residual) const {
-  const ElementType type = match.candidate.front().record->type;
   const double squared_norm = sides.error.candidate_squared;
   Yardstick& yardstick = residual.yardstick;
   yardstick.add(Component::kNative, squared(residual.native));
-  yardstick.raise_to(Component::kNativeRounding, squared(residual.rounding));
-  yardstick.raise_to(Component::kBiasRounding, squared(residual.bias));
-  yardstick.add(Component::kStoredAddends, squared_addends(match, limits_));
-  yardstick.add(Component::kRankSums, squared_sums(match, sides.error, residual.own()));
-  if (match.id.kind == Kind::kGradInput && limits_.has(Allowance::kRingSums)) {
-    yardstick.add(Component::kRingSums,
-                  2.0 * static_cast<double>(ring_ - 1) * squared(residual.own()));
-  }
-  yardstick.add(Component::kGradientSums,
-                gradients_.squared_rounding(match.id, type, squared_norm));
+  yardstick.raise_to(Component::kOperatorRounding,
+                     std::max(squared(residual.rounding), squared(residual.bias)));
+  yardstick.add(Component::kRankSums,
+                sums_.squared_rounding(match, squared_norm, squared(residual.own())));
   yardstick.add(Component::kClippingNorm, squared(clipping) * squared_norm);
   yardstick.add(Component::kOtherGrid, other_grid ? squared_other_grid(match, sides.error) : 0.0);
 }
@@ -388,51 +328,40 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
                                                        const ErrorSpread& spread,
                                                        bool other_grid,
                                                        std::int64_t head) const {
-  if (hidden_.made(match.id) && limits_.has(Allowance::kHiddenChoices)) {
+  if (hidden_.made(match.id) && allowances_.has(Allowance::kChoices)) {
     return std::nullopt;
   }
   const auto sides = sides_of(match, candidate);
   if (!sides) {
     return std::nullopt;
   }
-  const ElementType type = match.candidate.front().record->type;
-  const double squared_norm = sides->error.candidate_squared;
-  const bool is_coarser = other_grid && limits_.has(Allowance::kOtherGrid);
-  const double coarser = is_coarser ? kLargestOverUsualRounding : 1.0;
-  const double unit = default_unit(type, limits_.allowances());
-  const std::optional<double> step = step_of(match, candidate);
-  const double clipping =
-      limits_.granted(Allowance::kClippingNorm,
-                      traits_of(match.id.kind).power_of_gradient * norms_.rounding(match.id.step));
+  const double clipping = allowances_.granted(
+      Allowance::kClippingNorm,
+      traits_of(match.id.kind).power_of_gradient * norms_.rounding(match.id.step));
   OperatorResidual result;
+  result.yardstick = Yardstick(allowances_);
   result.error = sides->error.error_norm();
   result.native = sides->own.error_norm();
   result.norm = sides->error.reference_norm();
   result.bit_equal = equal_part(sides->twin, candidate);
   result.unlike = unlike_in(*sides, candidate);
-  result.rounding = coarser * rounding_of(type, step) * std::sqrt(squared_norm);
-  const std::vector<double> of_bias = squared_bias(match, *sides, unit);
-  if (!of_bias.empty()) {
-    result.bias =
-        std::sqrt(std::accumulate(of_bias.begin(), of_bias.end(), 0.0) *
-                  static_cast<double>(sides->error.count) / static_cast<double>(of_bias.size()));
-  }
-  add_components(match, *sides, clipping, other_grid, result);
   result.factor = sides->error.factor();
   result.native_factor = sides->own.factor();
-  const TensorClass tensor_class = class_of(match.id, sides->expected.shape.size());
+  PartTerms terms{.spread = spread, .head = head, .granted = clipping};
+  const double unit = unit_of(match.candidate.front().record->type);
+  terms.step = step_of(match, candidate);
+  terms.granted += other_grid ? kLargestOverUsualRounding * unit : 0.0;
+  if (allowances_.has(Allowance::kOperatorRounding)) {
+    result.rounding = (other_grid ? kLargestOverUsualRounding : 1.0) *
+                      rounding_of(match, terms.step) * std::sqrt(sides->error.candidate_squared);
+    terms.by_feature = squared_bias(match, *sides, unit);
+    result.bias = std::sqrt(mean_of(terms.by_feature) * static_cast<double>(sides->error.count));
+  }
+  add_components(match, *sides, clipping, other_grid, result);
   result.ratio = limit_of(result, spread, element_count(sides->expected.shape));
   // FP8 codes that flip on another grid change a few rows only, and by a few large steps.
-  const bool judges_parts = !(other_grid && quantises_) || !limits_.has(Allowance::kOtherGridParts);
-  if (result.error > 0.0 && judges_parts) {
-    const double granted = clipping + (is_coarser ? coarser * unit : 0.0);
-    const bool cancels = tensor_class == TensorClass::kInputGradient &&
-                         limits_.has(Allowance::kPartsOfInputGradients);
-    compare_parts(match,
-                  *sides,
-                  pair_of(sides->expected, candidate),
-                  {spread, head, !cancels, of_bias, step, granted},
-                  result);
+  if (result.error > 0.0 && !(other_grid && quantises_)) {
+    compare_parts(match, *sides, pair_of(sides->expected, candidate), terms, result);
   }
   addends_.compare(match, sides->expected, spread, result);
   return result;

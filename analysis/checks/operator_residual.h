@@ -12,10 +12,6 @@
 
 namespace ttrace {
 
-// A factor may be as many times what the candidate's own slices, or elements, spread by: five
-// standard deviations, which chance exceeds once in 10^6.
-inline constexpr double kOwnSpreadLimit = 5.0;
-
 // The error of a tensor's own operators; see operator_check.h. Norms are Frobenius norms.
 struct OperatorResidual {
   double error = 0.0;          // ||c - f||

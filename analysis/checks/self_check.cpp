@@ -101,7 +101,7 @@ SelfCheck::SelfCheck(std::span<const Match> matches,
                      const Allowances& allowances)
     : matches_(matches),
       interrupted_(std::move(interrupted)),
-      any_order_(allowances.has(Allowance::kCollectiveSums)),
+      any_order_(allowances.has(Allowance::kOrderOfSums)),
       by_id_(matches) {}
 
 bool SelfCheck::concerns(Kind kind) {

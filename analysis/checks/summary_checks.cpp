@@ -237,7 +237,7 @@ void check_norms(std::span<TensorVerdict> tensors,
     if (is_root(tensor.comparison->reference_norm, reference, kOfNorm)) {
       const double norm = candidate_number(tensor);
       const double tolerance = allowances.granted(
-          Allowance::kNormTolerance, kOfNorm + rounding_of_stored_norm(precision, as_f32(norm)));
+          Allowance::kOrderOfSums, kOfNorm + rounding_of_stored_norm(precision, as_f32(norm)));
       Check check = summary_check(Question::kNorm,
                                   norm,
                                   std::sqrt(candidate),
@@ -256,7 +256,7 @@ void check_losses(std::span<const Match> matches,
                   std::span<TensorVerdict> tensors,
                   const ModelVocabulary& vocabulary,
                   const Allowances& allowances) {
-  const double tolerance = allowances.granted(Allowance::kLossTolerance, kOfMean);
+  const double tolerance = allowances.granted(Allowance::kOrderOfSums, kOfMean);
   const auto is_judged = [&](const TensorVerdict& tensor) {
     return is_single_number(tensor, Role::kLoss, vocabulary) && tensor.status() == Status::kWithin;
   };
@@ -300,7 +300,7 @@ Excuses behind_norms(std::span<const TensorVerdict> tensors,
   // Moments keep the gradients of all steps so far; a square doubles the share.
   constexpr double kOfDifference = 3.0;
   Excuses excuses(tensors.size());
-  if (!allowances.has(Allowance::kNormTolerance)) {
+  if (!allowances.has(Allowance::kOrderOfSums)) {
     return excuses;
   }
   const std::map<std::int64_t, double> differences = differences_of_norms(tensors, vocabulary);

@@ -7,11 +7,10 @@ namespace ttrace {
 
 enum class TensorClass : std::uint8_t {
   kActivation,
-  kActivationGradient,  // of outputs
-  kInputGradient,       // of inputs without a producer that is traced
-  kWeightGradient,      // gradients and moments of matrices
-  kVector,              // gradients and moments of norms and biases: sums over all tokens
-  kOptimizerMatrix,     // parameters after (or, past the first step, before) an update
+  kActivationGradient,
+  kWeightGradient,   // gradients and moments of matrices
+  kVector,           // gradients and moments of norms and biases: sums over all tokens
+  kOptimizerMatrix,  // parameters after (or, past the first step, before) an update
   kOptimizerVector,
   kLoss,   // per token
   kScale,  // of quantised operands, and the histories they follow from: largest magnitudes

@@ -68,19 +68,14 @@ enum class Component : std::uint8_t {
   kUpdateFlips,
   kInheritedNoise,
   kScaleNoise,
-  kScalarRounding,
-  kMultiple,
   kStorage,
   kClassDefault,
   // T1.
   kNative,
-  kNativeRounding,
-  kStoredAddends,
+  kOperatorRounding,
   kRankSums,
-  kRingSums,
-  kBiasRounding,
-  kGradientSums,
   kClippingNorm,
+  // Both.
   kOtherGrid,
 };
 

@@ -105,7 +105,7 @@ TEST(Limits, CalibratedOnesReplaceTheirShippedOnesAlone) {
 TEST(Limits, InFp8ScalarsAreRoundedAsInBf16) {
   EXPECT_EQ(rounding_of_scalars(ElementType::kE4M3), rounding_error(ElementType::kBF16));
   EXPECT_EQ(rounding_of_scalars(ElementType::kF32), rounding_error(ElementType::kF32));
-  EXPECT_DOUBLE_EQ(default_unit(ElementType::kE4M3), 0.4 * 0.0265);
+  EXPECT_DOUBLE_EQ(unit_of(ElementType::kE4M3), 0.4 * 0.0265);
 }
 
 TEST(Limits, GradientsOfOneDimensionAreVectors) {
@@ -117,7 +117,8 @@ TEST(Limits, GradientsOfOneDimensionAreVectors) {
   EXPECT_EQ(class_of(parse_tensor_id("s0/m0/output/fc/0"), 1), TensorClass::kActivation);
   EXPECT_EQ(class_of(parse_tensor_id("s0/m0/grad_output/fc/0"), 3),
             TensorClass::kActivationGradient);
-  EXPECT_EQ(class_of(parse_tensor_id("s0/m0/grad_input/fc/0"), 3), TensorClass::kInputGradient);
+  EXPECT_EQ(class_of(parse_tensor_id("s0/m0/grad_input/fc/0"), 3),
+            TensorClass::kActivationGradient);
   EXPECT_EQ(class_of(parse_tensor_id("s0/m0/scale/fc/0"), 0), TensorClass::kScale);
   EXPECT_EQ(class_of(parse_tensor_id("s0/m0/amax_history/fc/0"), 1), TensorClass::kScale);
   EXPECT_EQ(class_of(parse_tensor_id("s0/m0/operand/fc/1"), 2), TensorClass::kActivation);
@@ -424,8 +425,8 @@ TEST(Bounds, AnyPartMayHoldTheRareEventThatAPassShowsInAnother) {
 }
 
 TEST(Bounds, ClassDefaultsOfWidePrecisionsAllowForTheOrderOfSummation) {
-  EXPECT_DOUBLE_EQ(default_unit(ElementType::kF32), 12.0 * rounding_error(ElementType::kF32));
-  EXPECT_DOUBLE_EQ(default_unit(ElementType::kBF16), rounding_error(ElementType::kBF16));
+  EXPECT_DOUBLE_EQ(unit_of(ElementType::kF32), 12.0 * rounding_error(ElementType::kF32));
+  EXPECT_DOUBLE_EQ(unit_of(ElementType::kBF16), rounding_error(ElementType::kBF16));
 }
 
 // Symptom: clean BF16 runs at tp 4 with 16 micro-batches alarmed at main gradients.

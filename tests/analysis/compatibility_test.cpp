@@ -139,11 +139,11 @@ TEST_F(Compatibility, F32RunsThatMultiplyInTf32AreJudgedByItsRounding) {
            default_factor(tensor.tensor_class, tensor.id.step);
   };
   EXPECT_DOUBLE_EQ(class_default("tf32"),
-                   default_unit(ElementType::kF16));  // whose mantissa is TF32's
+                   unit_of(ElementType::kF16));  // whose mantissa is TF32's
   EXPECT_THAT(compare().remarks,
               ElementsAre(HasSubstr("both programs compute in f32 and multiply in tf32")));
-  EXPECT_DOUBLE_EQ(class_default("bf16"), default_unit(ElementType::kBF16));
-  EXPECT_DOUBLE_EQ(class_default("f32"), default_unit(ElementType::kF32));
+  EXPECT_DOUBLE_EQ(class_default("bf16"), unit_of(ElementType::kBF16));
+  EXPECT_DOUBLE_EQ(class_default("f32"), unit_of(ElementType::kF32));
   EXPECT_THAT(compare().remarks, ::testing::IsEmpty());
 }
 

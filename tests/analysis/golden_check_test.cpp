@@ -30,7 +30,6 @@ using testing::wavy;
 
 constexpr std::size_t kHeldElements = 128;
 const std::string kGoldenOutput = "s0/m0/output/a/0";
-const std::string kGoldenBias = "s0/main_grad/a.bias/0";
 
 // One output of programs in BF16, where a rounding is 0.0017 of the norm; the reference errs by
 // 2 %.
@@ -101,47 +100,14 @@ TEST_F(GoldenCheckTest, ReferenceThatWasRoundedOnceLeavesNoRoomToBeTooAccurate) 
   EXPECT_FALSE(report.diverged());
 }
 
-TEST_F(GoldenCheckTest, GradientOfAVectorMayBeMuchBetterThanTheReferences) {
-  id_ = kGoldenBias;
-  EXPECT_FALSE(compare(off(truth_, 0.02, 1.0), off(truth_, 0.002, 2.0)).diverged());
-}
-
-// Symptom: a clean FP8 run of two steps alarmed at the embedding of the second one, whose errors
-// are a few updates that flipped their signs.
-TEST_F(GoldenCheckTest, LaterStepsAreReportedButNotJudged) {
-  const auto both = [&](const std::string& name, const std::vector<double>& values) {
-    TraceBuilder builder(folder_ / name, name);
-    builder.manifest.precision = precision_;
-    builder.add(0, {kGoldenOutput, values}).add(0, {"s1/m0/output/a/0", values});
-    return builder.write();
-  };
-  const Trace golden = both("golden", truth_);
-  options_.golden = &golden;
-  const Report report = diff(both("reference", off(truth_, 0.02, 1.0)),
-                             both("candidate", off(truth_, 0.002, 2.0)),
-                             options_);
-  ASSERT_EQ(report.tensors.size(), 2U);
-  EXPECT_TRUE(report.tensors[0].is_finding());
-  EXPECT_FALSE(report.tensors[1].is_finding());
-  EXPECT_NEAR(report.tensors[1].find(Question::kTooCoarse)->term(Term::kRho), 0.1, 1e-3);
-  EXPECT_NE(explain(report, 1).checks.back().tier(), Tier::kGolden);
-}
-
-TEST_F(GoldenCheckTest, FewElementsAreNotHeldAgainstIt) {
-  truth_ = wavy(31, 0.3);
-  const Report report = compare(off(truth_, 0.02, 1.0), truth_);
-  EXPECT_EQ(report.tensors[0].find(Question::kTooCoarse), nullptr);
-  EXPECT_FALSE(report.diverged());
-}
-
-TEST_F(GoldenCheckTest, ALossThatIsExactByChanceDoesNotMakeTheCandidatesTooCoarse) {
+// Symptom: a loss that was exact by chance made the candidate's too coarse.
+TEST_F(GoldenCheckTest, TheRatioOfTwoSingleNumbersMayBeAnything) {
   id_ = "s0/m0/loss/loss/0";
   truth_ = {4.5};
-  const Report report = compare({4.5 * (1.0 + 1e-6)}, {4.5 * (1.0 + 1e-5)});
+  const Report report = compare({4.5 * (1.0 + 1e-6)}, {4.5 * (1.0 + 1e-4)});
+  ASSERT_NE(report.tensors[0].find(Question::kTooCoarse), nullptr);
+  EXPECT_GT(report.tensors[0].find(Question::kTooCoarse)->term(Term::kRho), 99.0);
   EXPECT_FALSE(report.diverged());
-  options_.allowances.remove(Allowance::kFewGoldenElements);
-  const Report without = compare({4.5 * (1.0 + 1e-6)}, {4.5 * (1.0 + 1e-5)});
-  EXPECT_TRUE(without.diverged());
 }
 
 // The error is within the class default of 2 % of the norm, which ignores this tensor's noise.

@@ -77,9 +77,8 @@ class OperatorCheckTest : public ::testing::Test {
     const Match& last = matches.back();
     const auto found = OperatorCheck(forced, candidate).compare(last, merge(last.candidate), {});
     const Yardstick& all = found->yardstick;
-    return std::sqrt(all.squared(Component::kStoredAddends) + all.squared(Component::kRankSums) +
-                     all.squared(Component::kGradientSums)) /
-           found->norm / rounding_error(ElementType::kBF16);
+    return std::sqrt(all.squared(Component::kRankSums)) / found->norm /
+           rounding_error(ElementType::kBF16);
   }
 
   static constexpr ElementType kType = ElementType::kF32;  // exact enough to plant errors
@@ -324,7 +323,7 @@ TEST_F(OperatorCheckTest, GradientsOfInputsAreGrantedMoreWhereSequencesAreCut) {
         const Match both = match(forced.wide, candidate).at(0);
         const auto found =
             OperatorCheck(forced, candidate).compare(both, merge(both.candidate), {});
-        return found->yardstick.squared(Component::kRingSums) / squared(found->own());
+        return found->yardstick.squared(Component::kRankSums) / squared(found->own());
       };
   EXPECT_EQ(parts("tensor-parallel", 2, "tp"), 0.0);
   EXPECT_EQ(parts("ring", 2, "cp"), 2.0);
@@ -487,7 +486,7 @@ TEST_F(OperatorCheckTest, TwoEstimatesFromFewElementsMayBeFartherApart) {
                               build("native", off(values, native_error, 2.0))};
     const Trace candidate = build("candidate", off(values, 0.01, 3.0));
     const std::vector<Match> matches = match(forced.wide, candidate);
-    const ErrorSpread spread{1.0, 1.0, 1e6, 1e-7};
+    const ErrorSpread spread{.freedom = 1e6, .by_chance = 1e-7};
     return OperatorCheck(forced, candidate)
         .compare(matches.at(0), merge(matches.at(0).candidate), spread)
         ->ratio.value;
@@ -589,7 +588,8 @@ class OperatorPartsTest : public OperatorCheckTest {
   }
 
   // Elements err independently; the factors are the shipped ones.
-  static constexpr ErrorSpread kSpread{1.3, 1.0, kRows* kColumns, 1e-6};
+  static constexpr ErrorSpread kSpread{
+      .kernel_factor = 1.3, .freedom = kRows * kColumns, .by_chance = 1e-6};
   const std::vector<double> values_ = wavy(kRows * kColumns, 0.4);
 };
 
@@ -711,7 +711,7 @@ TEST_F(OperatorPartsTest, AFeatureWhoseBiasCancelsItsProductMayErrByARoundingOfT
   EXPECT_TRUE(judged(0.0).slice->beyond());
   EXPECT_EQ(judged(0.0).slice->where, "rows 3:4 of dimension 1");
   EXPECT_FALSE(judged(2e5).slice->beyond()) << "3e-7 of it is a rounding of F32 sums";
-  EXPECT_EQ(judged(0.0).yardstick.squared(Component::kBiasRounding), 0.0);
+  EXPECT_EQ(judged(0.0).bias, 0.0);
 }
 
 // Symptom: outputs of row-parallel linears alarmed in BF16, a factor of 1 + 0.0002: the product was

@@ -96,19 +96,19 @@ TEST_F(Diff, JudgesAsIfARowOfTheLedgerDidNotExist) {
   const auto arguments = check(trainer(), trainer("--off 1.8"), {"--no-forced"});
   ASSERT_EQ(ttrace(arguments).exit_code, 0);
   const ProcessResult two =
-      ttrace({"diff", "run", "--without", "storage-flips", "--without", "scalar-rounding"});
+      ttrace({"diff", "run", "--without", "update-flips", "--without", "order-of-sums"});
   EXPECT_EQ(two.exit_code, 0);
   EXPECT_THAT(two.out, HasSubstr("  remark     judged as if the ledger of limits had no row "));
-  EXPECT_THAT(two.out, AllOf(HasSubstr("`storage-flips`"), HasSubstr("`scalar-rounding`")));
+  EXPECT_THAT(two.out, AllOf(HasSubstr("`update-flips`"), HasSubstr("`order-of-sums`")));
 }
 
 TEST_F(Diff, ARowThatIsNotInTheLedgerIsExplained) {
   store_run("");
-  const ProcessResult result = ttrace({"diff", "run", "--without", "storage-flip"});
+  const ProcessResult result = ttrace({"diff", "run", "--without", "update-flip"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err,
-              StartsWith("ttrace: error: --without names 'storage-flip', which is no row of the "
-                         "ledger of limits; the nearest are 'storage-flips', "));
+              StartsWith("ttrace: error: --without names 'update-flip', which is no row of the "
+                         "ledger of limits; the nearest are 'update-flips', "));
 }
 
 TEST_F(Diff, NoFolderIsBadUsage) {

@@ -161,7 +161,7 @@ def test_planted_bugs_are_found_at_the_declared_tensor(check, name):
 def judged_without_sums(run: Path) -> dict:
     """The report of a run as if nothing granted what sums over ranks round."""
     result = subprocess.run(
-        [PROGRAM, "diff", run, "--without", "rounded-sums", "--format", "json"],
+        [PROGRAM, "diff", run, "--without", "rank-sums", "--format", "json"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     return json.loads(result.stdout)

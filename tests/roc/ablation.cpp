@@ -200,6 +200,7 @@ class AblationRunner {
       tasks.push_back({[this, &folder, total] { judge(folder, folder, total); }});
     }
     testing::run_tasks(tasks, options_.jobs);
+    eliminate();
     result_.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return std::move(result_);
@@ -217,10 +218,6 @@ class AblationRunner {
       const std::lock_guard lock(mutex_);
       result_.problems.push_back(text + ": " + problem);
       announce(total);
-    }
-    if (!options_.keep) {
-      std::error_code ignored;
-      fs::remove_all(folder, ignored);
     }
   }
 
@@ -259,6 +256,7 @@ class AblationRunner {
       for (const View& view : stored.views()) {
         judge_view(stored, view, run);
       }
+      folders_.emplace_back(folder, run);
     } catch (const Error& error) {
       result_.runs.pop_back();
       result_.problems.push_back(run + ": " + error.message());
@@ -283,6 +281,41 @@ class AblationRunner {
     }
   }
 
+  // The first run, as it is judged, that raises an alarm without `removed`, and none with all rows.
+  [[nodiscard]] std::optional<std::string> alarm_without(const Allowances& removed) const {
+    for (const auto& [folder, run] : folders_) {
+      const StoredRun stored(folder, options_.work + "/without-noise");
+      for (const View& view : stored.views()) {
+        DiffOptions options = view.options;
+        options.allowances = removed;
+        if (!result_.alarms.contains(run + view.name) &&
+            diff(*view.reference, stored.candidate(), options).diverged()) {
+          return run + view.name;
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  void eliminate() {
+    std::vector<Allowance> order = rows_;
+    std::ranges::stable_sort(
+        order, {}, [&](Allowance row) { return result_.effects[row].tensors; });
+    Allowances removed;
+    for (const Allowance row : order) {
+      const std::vector<std::string>& alone = result_.effects[row].alarms;
+      Allowances also = removed;
+      also.remove(row);
+      const auto alarm = alone.empty() ? alarm_without(also) : std::optional(alone.front());
+      if (alarm) {
+        result_.needed.emplace(row, *alarm);
+      } else {
+        result_.together.push_back(row);
+        removed = also;
+      }
+    }
+  }
+
   void announce(std::size_t total) {
     if (options_.progress) {
       options_.progress(started_, total);
@@ -292,7 +325,8 @@ class AblationRunner {
 
   const AblationOptions& options_;
   std::vector<Allowance> rows_;
-  std::mutex mutex_;  // guards HDF5, the result and started_
+  std::vector<std::pair<std::string, std::string>> folders_;  // and what the run is called
+  std::mutex mutex_;  // guards HDF5, the result, folders_ and started_
   std::size_t started_ = 0;
   Ablation result_;
 };
@@ -331,6 +365,10 @@ void add_effect(const Report& with,
   }
 }
 
+bool has_case_of_its_own(const LedgerRow& row) {
+  return !row.witness.starts_with("./dev fuzz-layouts");
+}
+
 std::vector<std::string> ablation_cases(int count, std::uint64_t seed) {
   std::vector<std::string> cases(std::begin(kMeasured), std::end(kMeasured));
   for (const char* precision : {"bf16", "f32", "fp8"}) {
@@ -354,6 +392,7 @@ nlohmann::ordered_json json_of(const Ablation& ablation, const std::string& comm
   for (const auto& [allowance, effect] : ablation.effects) {
     rows.push_back({{"name", row_of(allowance).name},
                     {"alarms", effect.alarms},
+                    {"needed", ablation.needed.contains(allowance)},
                     {"runs", effect.runs.size()},
                     {"tensors", effect.tensors},
                     {"exempt", effect.exempt},

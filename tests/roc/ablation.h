@@ -1,5 +1,9 @@
-// What every row of the ledger of limits costs and buys: clean runs are judged once with all rows
-// and once without each.
+// What every row of the ledger of limits costs and buys: clean runs are judged once with all rows,
+// once without each, and then without more and more of them.
+//
+// Rows cover for one another, so that taking them out one at a time shows too few that are needed,
+// and too few that are not. Backward elimination takes out, in the order of how few tensors they
+// act on, all rows that can go together without an alarm in any run.
 //
 // A run is judged in up to three ways: as `ttrace check` does, without its forced passes (as
 // --no-forced does), and without noise as well, where class defaults decide. A row is switched off
@@ -44,6 +48,9 @@ void add_effect(const Report& with,
 
 struct Ablation {
   RowEffects effects;
+  // The run that alarms without the row, alone or once `together` are gone.
+  std::map<Allowance, std::string> needed;
+  std::vector<Allowance> together;    // that go without an alarm in any run
   std::vector<std::string> runs;      // judged
   std::set<std::string> alarms;       // runs that raise one with all rows, in any way to judge them
   std::vector<std::string> problems;  // runs without a verdict
@@ -54,8 +61,7 @@ struct AblationOptions {
   std::string bin;        // folder of ttrace, ttrace_reference and megatron_mini
   std::string run_ranks;  // script that starts ranks
   std::string base;       // configuration that cases change
-  std::string work;       // existing folder for traces
-  bool keep = false;      // runs stay there, and those of an earlier call are judged again
+  std::string work;       // existing folder for traces; runs that it has are judged again
   int jobs = 1;
   int timeout_s = 120;                   // that a pass may take
   std::vector<std::string> stored = {};  // folders of checks that are judged as they are
@@ -67,8 +73,11 @@ struct AblationOptions {
 // `count` random ones in each of BF16, F32 and FP8.
 [[nodiscard]] std::vector<std::string> ablation_cases(int count, std::uint64_t seed);
 
-// Each run is removed once it is judged, unless it is kept. Throws UsageError for a row that there
-// is not.
+// Whether something else than clean runs of random layouts tells that the row is needed: the case
+// that it was measured in.
+[[nodiscard]] bool has_case_of_its_own(const LedgerRow& row);
+
+// Throws UsageError for a row that there is not.
 [[nodiscard]] Ablation ablate(const std::vector<std::string>& cases,
                               const AblationOptions& options);
 

@@ -3,6 +3,7 @@
 #include "fuzz_layouts/case.h"
 #include "roc/ablation.h"
 #include "roc/figures.h"
+#include "roc/ledger_page.h"
 #include "roc/observe.h"
 #include "roc/page.h"
 #include "roc/plan.h"
@@ -367,6 +368,16 @@ TEST(AddEffect, SaysWhatARowBuysAndCosts) {
   add_effect(judged_once(1.0, 4.0), judged_once(1.0, 0.0), "must be equal", effect);
   EXPECT_EQ(effect.exempt, 1U);
   EXPECT_EQ(effect.tensors, 3U);
+}
+
+TEST(LedgerPage, SaysWhatNeedsARow) {
+  Ablation ablation;
+  ablation.needed.emplace(Allowance::kStorage, "precision=bf16 tp=2");
+  ablation.together = {Allowance::kClippingNorm, Allowance::kUpdateFlips};
+  const std::string page = ledger_page(ablation, "./dev roc --ablate");
+  EXPECT_THAT(page, HasSubstr("| storage | 0 | 0 (0) | - | `precision=bf16 tp=2` |"));
+  EXPECT_THAT(page, HasSubstr("| clipping-norm | 0 | 0 (0) | - | `its own case: "));
+  EXPECT_THAT(page, HasSubstr("| update-flips | 0 | 0 (0) | - | `**nothing**` |"));
 }
 
 TEST(AblationCases, CanAllBeRun) {

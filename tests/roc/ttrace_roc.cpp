@@ -102,7 +102,6 @@ int ablate_rows(const Options& asked, const std::string& command) {
                           .run_ranks = TTRACE_SOURCE "/examples/megatron_mini/run_ranks",
                           .base = TTRACE_SOURCE "/examples/tiny.yaml",
                           .work = keep ? fs::absolute(asked.run.work).string() : temporary.path(),
-                          .keep = keep,
                           .jobs = asked.run.jobs,
                           .timeout_s = asked.run.timeout_s,
                           .stored = asked.stored,
@@ -122,7 +121,15 @@ int ablate_rows(const Options& asked, const std::string& command) {
   for (const std::string& problem : ablation.problems) {
     std::cerr << "no verdict: " << problem << '\n';
   }
-  return ablation.problems.empty() ? 0 : kGoalsMissed;
+  bool all_needed = true;
+  for (const Allowance row : ablation.together) {
+    if (asked.rows.empty() && !has_case_of_its_own(row_of(row))) {
+      all_needed = false;
+      std::cerr << "no run needs the row " << row_of(row).name
+                << ": take it out, or name the case that it was measured in\n";
+    }
+  }
+  return all_needed && ablation.problems.empty() ? 0 : kGoalsMissed;
 }
 
 int measure(const Options& asked, const std::string& command) {
