@@ -228,11 +228,16 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
           noise.passes};
 }
 
+bool Bounds::know_parts(const TensorId& id) const {
+  const TensorNoise* const noise = noise_.find(id);
+  return noise != nullptr && noise->mean_squared > 0.0;
+}
+
 std::optional<PartBounds> Bounds::of_parts(const Judged& judged) const {
-  const TensorNoise* const noise = noise_.find(judged.id);
-  if (noise == nullptr || noise->mean_squared == 0.0) {
+  if (!know_parts(judged.id)) {
     return std::nullopt;
   }
+  const TensorNoise* const noise = noise_.find(judged.id);
   const Yardstick whole = yardstick_of(judged, *noise);
   const double alike = noise->mean_squared + whole.squared(Component::kAlikeMicrobatches);
   const double inherited = whole.squared(Component::kInheritedNoise);
@@ -258,6 +263,14 @@ std::optional<PartBounds> Bounds::of_parts(const Judged& judged) const {
   return parts;
 }
 
+// What an update brings to a step is the same thing in all its tensors, so that others of the kind
+// tell no more of its share than the passes do. Freedom of a sum by Satterthwaite.
+double Bounds::pooled_weight(const Judged& judged, const TensorNoise& noise, double weight) const {
+  const double own = static_cast<double>(noise.passes);
+  const double inherited = std::min(1.0, noise_.inherited(judged.id) / noise.mean_squared);
+  return 1.0 / (squared(inherited) / own + squared(1.0 - inherited) / (own + weight)) - own;
+}
+
 FactorBound Bounds::of_factor(const Judged& judged,
                               const TensorNoise& noise,
                               double growth,
@@ -267,7 +280,7 @@ FactorBound Bounds::of_factor(const Judged& judged,
       noise.mean_squared * reference / static_cast<double>(judged.statistics.count);
   const VariancePrior& alike = noise_.of_kind(judged.id).spread(judged.dimensions).along;
   const double own = static_cast<double>(noise.passes);
-  const double pooled = alike.weight(own);
+  const double pooled = pooled_weight(judged, noise, alike.weight(own));
   const double along =
       growth * (own * *noise.along_squared + pooled * alike.mean() * independent) / (own + pooled) +
       others * independent;

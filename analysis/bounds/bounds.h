@@ -154,10 +154,12 @@ class Bounds {
   //
   // s^2 ||r||^2 / n is A where elements move independently, g by how much more A is, over all
   // tensors of the kind; d is the weight of that mean, from how much those tensors differ
-  // (spread.h). Components other than noise enlarge it by their part of s^2. u is a rounding of
-  // f32, in which programs keep factors (of the storage type where the candidate computed a
-  // multiple).
+  // (spread.h), and less where an update brought the noise. Components other than noise enlarge it
+  // by their part of s^2. u is a rounding of f32, in which programs keep factors (of the storage
+  // type where the candidate computed a multiple).
   [[nodiscard]] std::optional<PartBounds> of_parts(const Judged& judged) const;
+  // Whether of_parts() says anything of this tensor.
+  [[nodiscard]] bool know_parts(const TensorId& id) const;
   // What chance does to an error that is held against noise, or against the operators' own
   // rounding.
   [[nodiscard]] ErrorSpread spread_against_noise(const Judged& judged) const;
@@ -180,6 +182,10 @@ class Bounds {
                                       const TensorNoise& noise,
                                       double growth,
                                       double others) const;
+  // Of what the like tell of a factor, given `weight` where nothing is inherited.
+  [[nodiscard]] double pooled_weight(const Judged& judged,
+                                     const TensorNoise& noise,
+                                     double weight) const;
   // nu of one pass.
   [[nodiscard]] double freedom_of(const Judged& judged) const;
   // Of one of three checks of one tensor.

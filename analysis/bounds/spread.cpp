@@ -32,7 +32,10 @@ RatioLimit limit_of(int freedom, int freedom_of_estimate, int by_chance) {
                    std::pow(kStep, freedom),
                    std::pow(kStep, freedom_of_estimate),
                    std::pow(kStep, by_chance)};
-  const boost::math::fisher_f_distribution<double> ratio(limit.freedom, limit.freedom_of_estimate);
+  // In double, because long double takes ten times as long.
+  using InDouble = boost::math::policies::policy<boost::math::policies::promote_double<false>>;
+  const boost::math::fisher_f_distribution<double, InDouble> ratio(limit.freedom,
+                                                                   limit.freedom_of_estimate);
   limit.value = std::sqrt(boost::math::quantile(boost::math::complement(ratio, limit.by_chance)));
   return limit;
 }

@@ -259,6 +259,17 @@ std::optional<CodesComparison> compare_codes(const Quantised& reference,
   return result;
 }
 
+std::optional<CodesComparison> codes_of(const MergeResult& reference,
+                                        const MergeResult& candidate,
+                                        const Match& scale) {
+  if (scale.reference.empty() || scale.candidate.empty()) {
+    return std::nullopt;
+  }
+  const MergeResult of_reference = merge(scale.reference);
+  const MergeResult of_candidate = merge(scale.candidate);
+  return compare_codes({reference, of_reference}, {candidate, of_candidate});
+}
+
 bool keep_codes(const CodesComparison& codes) {
   constexpr double kFew = 1e-3;
   const double few = kFew * static_cast<double>(codes.elements);

@@ -22,6 +22,7 @@
 // Thread-safety: free functions without shared state.
 #pragma once
 
+#include "analysis/align/matching.h"
 #include "analysis/findings/check.h"
 #include "analysis/findings/codes.h"
 #include "trace/merge/merge.h"
@@ -45,6 +46,11 @@ struct Quantised {
 // that are codes of neither format.
 [[nodiscard]] std::optional<CodesComparison> compare_codes(const Quantised& reference,
                                                            const Quantised& candidate);
+
+// The codes of an operand's values; nothing if a side has no scale, or no codes.
+[[nodiscard]] std::optional<CodesComparison> codes_of(const MergeResult& reference,
+                                                      const MergeResult& candidate,
+                                                      const Match& scale);
 
 // Elements along every dimension that share a scale; nothing if `scales` fits no blocks of
 // `values`. A single number is of all elements.

@@ -12,6 +12,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <span>
 #include <utility>
@@ -119,20 +120,24 @@ std::vector<Check> GoldenCheck::compare(const Match& match,
     return {};
   }
   const MergeResult golden = merge(shards);
-  const auto of_reference = statistics_where_alike(golden, reference);
-  const auto of_candidate = statistics_where_alike(golden, candidate);
+  if (!are_alike(golden, reference) || !are_alike(golden, candidate)) {
+    return {};
+  }
+  const std::array pairs = {summed(golden, reference), summed(golden, candidate)};
+  const std::vector<Moments> moments = moments_of(golden.shape, pairs);
+  const Statistics& of_reference = moments[0].all;
   // Other checks report NaN and Inf.
-  if (!of_reference || !of_candidate || !(of_reference->error_norm() > 0.0) ||
-      of_reference->candidate_nonfinite > 0 || of_reference->reference_nonfinite > 0) {
+  if (!(of_reference.error_norm() > 0.0) || of_reference.candidate_nonfinite > 0 ||
+      of_reference.reference_nonfinite > 0) {
     return {};
   }
   GoldenComparison result;
-  result.reference_error = of_reference->error_norm();
-  result.candidate_error = of_candidate->error_norm();
+  result.reference_error = of_reference.error_norm();
+  result.candidate_error = moments[1].all.error_norm();
   const double freedom =
       spread.passes != nullptr ? spread.freedom : std::min(spread.freedom, Scatter().freedom());
   result.limit = ratio_limit(kKernelFactor, freedom, freedom, spread.by_chance).value;
-  if (result.reference_error > least_error_ * of_reference->reference_norm()) {
+  if (result.reference_error > least_error_ * of_reference.reference_norm()) {
     result.least = 1.0 / result.limit;
   }
   return {accuracy_check(result, precision_), coarseness_check(result, precision_)};

@@ -61,18 +61,6 @@ std::vector<double> margins_of(std::span<const Shard> shards, std::size_t tokens
   return merged.has_tensor() && count == tokens ? values_of(merged).data : std::vector<double>();
 }
 
-// The codes of an operand's values; nothing if a side has no scale, or no codes.
-std::optional<CodesComparison> codes_of(const MergeResult& reference,
-                                        const MergeResult& candidate,
-                                        const Match& scale) {
-  if (scale.reference.empty() || scale.candidate.empty()) {
-    return std::nullopt;
-  }
-  const MergeResult of_reference = merge(scale.reference);
-  const MergeResult of_candidate = merge(scale.candidate);
-  return compare_codes({reference, of_reference}, {candidate, of_candidate});
-}
-
 // Such a tensor, as the gradient of a key's bias, is zero in exact arithmetic. One native pass does
 // not measure how its operators' roundings cancel.
 bool is_nothing_but_noise(const Comparison& comparison, const Bound& bound) {
@@ -130,6 +118,7 @@ struct Judge::Subject {
   bool is_dyadic = false;
   std::int64_t reordered = 0;  // tokens whose order that is
   Statistics statistics = {};
+  Slices slices = {};  // where bounds of parts are known
   Comparison comparison = {};
   Bound bound = {};
   bool rescaled = false;
@@ -309,7 +298,7 @@ std::optional<Judge::Subject> Judge::prepare(const Match& match,
   if (subject.has_bound() && subject.are_powers_of_two) {
     take_out_factor(factor, reference, candidate);
   }
-  subject.statistics = statistics_of(reference, candidate);
+  sum(subject);
   follow_choices(subject);
   subject.comparison = comparison_of(subject.statistics, reference.shape);
   subject.comparison.reordered = subject.reordered;
@@ -323,6 +312,15 @@ std::optional<Judge::Subject> Judge::prepare(const Match& match,
   return subject;
 }
 
+void Judge::sum(Subject& subject) const {
+  const SummedPair pair = summed(subject.reference,
+                                 subject.candidate,
+                                 subject.has_bound() && bounds_.know_parts(subject.match.id));
+  Moments moments = std::move(moments_of(subject.reference.shape, std::span(&pair, 1)).front());
+  subject.statistics = std::move(moments.all);
+  subject.slices = std::move(moments.slices);
+}
+
 // The forced passes made the candidate's choices, in its order; the reference did not.
 void Judge::follow_choices(Subject& subject) const {
   if (!subject.match.choices || subject.statistics.different == 0) {
@@ -333,10 +331,10 @@ void Judge::follow_choices(Subject& subject) const {
     return;
   }
   // Another tensor may have the same shape, but not the order.
-  const Statistics statistics = statistics_of(subject.reference, ordered->tensor);
-  if (statistics.relative_error() < subject.statistics.relative_error()) {
+  if (statistics_of(subject.reference, ordered->tensor).relative_error() <
+      subject.statistics.relative_error()) {
     subject.own = std::exchange(subject.candidate, std::move(ordered->tensor));
-    subject.statistics = statistics;
+    sum(subject);
     subject.reordered = ordered->tokens;
   }
 }
@@ -403,6 +401,7 @@ void Judge::ask_parts(const Subject& subject, TensorVerdict& verdict) const {
     add_all(part_checks(bounds_,
                         subject.judged(),
                         pair_of(subject.reference, subject.candidate),
+                        subject.slices,
                         subject.match.candidate,
                         options_.heads.size_in(subject.match.id)),
             verdict);

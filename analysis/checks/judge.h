@@ -94,6 +94,8 @@ class Judge {
   [[nodiscard]] std::optional<Subject> prepare(const Match& match,
                                                const std::optional<Tolerance>& tolerance,
                                                TensorVerdict& verdict) const;
+  // Sums both sides of the subject.
+  void sum(Subject& subject) const;
   // Puts what is in the order of the candidate's choices of experts into the reference's.
   void follow_choices(Subject& subject) const;
   void ask_recompute(const Match& match, TensorVerdict& verdict) const;

@@ -14,6 +14,7 @@
 #include "trace/sums/statistics.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <iterator>
@@ -27,11 +28,10 @@
 namespace ttrace {
 namespace {
 
-double equal_part(const MergeResult& twin, const MergeResult& candidate) {
-  const auto statistics = statistics_where_alike(twin, candidate);
-  return statistics && statistics->count > 0 ? 1.0 - static_cast<double>(statistics->different) /
-                                                         static_cast<double>(statistics->count)
-                                             : 0.0;
+double equal_part(const Statistics& statistics) {
+  return statistics.count > 0 ? 1.0 - static_cast<double>(statistics.different) /
+                                          static_cast<double>(statistics.count)
+                              : 0.0;
 }
 
 // The extra rounding that the layout causes, relative to the operators' own roundings.
@@ -70,8 +70,8 @@ std::vector<double> spread_over(const Slices& slices,
 // The candidate's and the native pass's differences from the wide one, slice by slice.
 struct Parts {
   TensorPair pair;  // with the candidate
-  Slices candidate;
-  Slices twin;
+  const Slices& candidate;
+  const Slices& twin;
 };
 
 std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
@@ -198,8 +198,9 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
 struct OperatorCheck::Sides {
   MergeResult expected;  // f
   MergeResult twin;      // n
-  Statistics own;        // of n against f
-  Statistics error;      // of c against f
+  Moments own;           // of n against f
+  Moments error;         // of c against f
+  double equal = 0.0;    // part of the elements in which c is n
 };
 
 std::vector<double> OperatorCheck::squared_bias(const Match& match,
@@ -250,7 +251,8 @@ bool OperatorCheck::is_from_before(const TensorId& id) const {
 }
 
 std::optional<OperatorCheck::Sides> OperatorCheck::sides_of(const Match& match,
-                                                            const MergeResult& candidate) const {
+                                                            const MergeResult& candidate,
+                                                            bool with_parts) const {
   const std::span<const Shard> native = native_.of(match.id);
   std::span<const Shard> wide = wide_.of(match.id);
   if (wide.empty() && match.id.kind == Kind::kMaster) {
@@ -264,18 +266,21 @@ std::optional<OperatorCheck::Sides> OperatorCheck::sides_of(const Match& match,
   Sides sides{merge(wide), merge(native), {}, {}};
   set_borrowed(match.candidate, candidate, sides.expected);
   set_borrowed(match.candidate, candidate, sides.twin);
-  const auto own = statistics_where_alike(sides.expected, sides.twin);
-  const auto error = statistics_where_alike(sides.expected, candidate);
-  if (!own || !error) {
+  if (!are_alike(sides.expected, sides.twin) || !are_alike(sides.expected, candidate)) {
     return std::nullopt;
   }
-  sides.own = *own;
-  sides.error = *error;
+  const std::array pairs = {summed(sides.expected, sides.twin, with_parts),
+                            summed(sides.expected, candidate, with_parts),
+                            summed(sides.twin, candidate)};
+  std::vector<Moments> moments = moments_of(sides.expected.shape, pairs);
+  sides.own = std::move(moments[0]);
+  sides.error = std::move(moments[1]);
+  sides.equal = equal_part(moments[2].all);
   return sides;
 }
 
 double OperatorCheck::unlike_in(const Sides& sides, const MergeResult& candidate) {
-  if (sides.error.candidate_nonfinite == 0 && sides.error.reference_nonfinite == 0) {
+  if (sides.error.all.candidate_nonfinite == 0 && sides.error.all.reference_nonfinite == 0) {
     return 0.0;
   }
   const auto wide = unlike_in_finiteness(pair_of(sides.expected, candidate));
@@ -290,7 +295,7 @@ void OperatorCheck::compare_parts(const Match& match,
                                   const TensorPair& pair,
                                   const PartTerms& terms,
                                   OperatorResidual& residual) const {
-  const Parts parts{pair, sum_slices(pair), sum_slices(pair_of(sides.expected, sides.twin))};
+  const Parts parts{pair, sides.error.slices, sides.own.slices};
   residual.slice =
       compare_slices(residual, parts, terms.spread, terms.by_feature, match, terms.head);
   residual.in_noise = compare_factor(residual, parts, terms.step, match.id.kind, terms.spread);
@@ -312,7 +317,7 @@ void OperatorCheck::add_components(const Match& match,
                                    double clipping,
                                    bool other_grid,
                                    OperatorResidual& residual) const {
-  const double squared_norm = sides.error.candidate_squared;
+  const double squared_norm = sides.error.all.candidate_squared;
   Yardstick& yardstick = residual.yardstick;
   yardstick.add(Component::kNative, squared(residual.native));
   yardstick.raise_to(Component::kOperatorRounding,
@@ -320,7 +325,8 @@ void OperatorCheck::add_components(const Match& match,
   yardstick.add(Component::kRankSums,
                 sums_.squared_rounding(match, squared_norm, squared(residual.own())));
   yardstick.add(Component::kClippingNorm, squared(clipping) * squared_norm);
-  yardstick.add(Component::kOtherGrid, other_grid ? squared_other_grid(match, sides.error) : 0.0);
+  yardstick.add(Component::kOtherGrid,
+                other_grid ? squared_other_grid(match, sides.error.all) : 0.0);
 }
 
 std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
@@ -331,7 +337,9 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   if (hidden_.made(match.id) && allowances_.has(Allowance::kChoices)) {
     return std::nullopt;
   }
-  const auto sides = sides_of(match, candidate);
+  // FP8 codes that flip on another grid change a few rows only, and by a few large steps.
+  const bool judges_parts = !(other_grid && quantises_);
+  const auto sides = sides_of(match, candidate, judges_parts);
   if (!sides) {
     return std::nullopt;
   }
@@ -340,27 +348,28 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
       traits_of(match.id.kind).power_of_gradient * norms_.rounding(match.id.step));
   OperatorResidual result;
   result.yardstick = Yardstick(allowances_);
-  result.error = sides->error.error_norm();
-  result.native = sides->own.error_norm();
-  result.norm = sides->error.reference_norm();
-  result.bit_equal = equal_part(sides->twin, candidate);
+  result.error = sides->error.all.error_norm();
+  result.native = sides->own.all.error_norm();
+  result.norm = sides->error.all.reference_norm();
+  result.bit_equal = sides->equal;
   result.unlike = unlike_in(*sides, candidate);
-  result.factor = sides->error.factor();
-  result.native_factor = sides->own.factor();
+  result.factor = sides->error.all.factor();
+  result.native_factor = sides->own.all.factor();
   PartTerms terms{.spread = spread, .head = head, .granted = clipping};
   const double unit = unit_of(match.candidate.front().record->type);
   terms.step = step_of(match, candidate);
   terms.granted += other_grid ? kLargestOverUsualRounding * unit : 0.0;
   if (allowances_.has(Allowance::kOperatorRounding)) {
     result.rounding = (other_grid ? kLargestOverUsualRounding : 1.0) *
-                      rounding_of(match, terms.step) * std::sqrt(sides->error.candidate_squared);
+                      rounding_of(match, terms.step) *
+                      std::sqrt(sides->error.all.candidate_squared);
     terms.by_feature = squared_bias(match, *sides, unit);
-    result.bias = std::sqrt(mean_of(terms.by_feature) * static_cast<double>(sides->error.count));
+    result.bias =
+        std::sqrt(mean_of(terms.by_feature) * static_cast<double>(sides->error.all.count));
   }
   add_components(match, *sides, clipping, other_grid, result);
   result.ratio = limit_of(result, spread, element_count(sides->expected.shape));
-  // FP8 codes that flip on another grid change a few rows only, and by a few large steps.
-  if (result.error > 0.0 && !(other_grid && quantises_)) {
+  if (result.error > 0.0 && judges_parts) {
     compare_parts(match, *sides, pair_of(sides->expected, candidate), terms, result);
   }
   addends_.compare(match, sides->expected, spread, result);

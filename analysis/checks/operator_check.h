@@ -108,7 +108,8 @@ class OperatorCheck {
   };
   // Returns nothing if a forced pass did not record the tensor, or recorded another shape.
   [[nodiscard]] std::optional<Sides> sides_of(const Match& match,
-                                              const MergeResult& candidate) const;
+                                              const MergeResult& candidate,
+                                              bool with_parts) const;
   [[nodiscard]] static double unlike_in(const Sides& sides, const MergeResult& candidate);
   void compare_parts(const Match& match,
                      const Sides& sides,

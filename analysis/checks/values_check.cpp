@@ -217,13 +217,18 @@ Statistics statistics_of(const MergeResult& reference, const MergeResult& candid
                  element_count(reference.shape));
 }
 
+SummedPair summed(const MergeResult& reference, const MergeResult& other, bool with_slices) {
+  return {{reference.type, reference.bytes.data()}, {other.type, other.bytes.data()}, with_slices};
+}
+
+bool are_alike(const MergeResult& expected, const MergeResult& found) {
+  return expected.has_tensor() && found.has_tensor() && expected.shape == found.shape &&
+         expected.held == found.held;
+}
+
 std::optional<Statistics> statistics_where_alike(const MergeResult& expected,
                                                  const MergeResult& found) {
-  if (!expected.has_tensor() || !found.has_tensor() || expected.shape != found.shape ||
-      expected.held != found.held) {
-    return std::nullopt;
-  }
-  return statistics_of(expected, found);
+  return are_alike(expected, found) ? std::optional(statistics_of(expected, found)) : std::nullopt;
 }
 
 Comparison comparison_of(const Statistics& statistics, std::span<const std::int64_t> shape) {
@@ -301,6 +306,7 @@ Check whole_check(const Comparison& comparison, const Bound& bound) {
 std::vector<Check> part_checks(const Bounds& bounds,
                                const Judged& judged,
                                const TensorPair& pair,
+                               const Slices& slices,
                                std::span<const Shard> candidate,
                                std::int64_t head) {
   std::vector<Check> checks;
@@ -311,7 +317,6 @@ std::vector<Check> part_checks(const Bounds& bounds,
   if (!parts) {
     return checks;
   }
-  const Slices slices = sum_slices(pair);
   if (parts->slices) {
     if (const auto worst = worst_slice(pair, slices, {*parts->slices, candidate, head})) {
       checks.push_back(worst_part_check(*worst, judged.statistics.reference_norm()));

@@ -11,6 +11,7 @@
 #include "analysis/checks/slices.h"
 #include "analysis/findings/verdict.h"
 #include "trace/merge/merge.h"
+#include "trace/sums/moments.h"
 #include "trace/sums/statistics.h"
 
 #include <cstdint>
@@ -23,7 +24,14 @@ namespace ttrace {
 // Requires: whole tensors of one shape.
 [[nodiscard]] Statistics statistics_of(const MergeResult& reference, const MergeResult& candidate);
 
-// Returns nothing if one of the two is not a whole tensor, or if they hold different elements.
+// For a walk over several tensors. Points into both.
+[[nodiscard]] SummedPair summed(const MergeResult& reference,
+                                const MergeResult& other,
+                                bool with_slices = false);
+
+// Whether both are whole tensors that hold the same elements.
+[[nodiscard]] bool are_alike(const MergeResult& expected, const MergeResult& found);
+// Returns nothing if they are not.
 [[nodiscard]] std::optional<Statistics> statistics_where_alike(const MergeResult& expected,
                                                                const MergeResult& found);
 
@@ -50,6 +58,7 @@ namespace ttrace {
 [[nodiscard]] std::vector<Check> part_checks(const Bounds& bounds,
                                              const Judged& judged,
                                              const TensorPair& pair,
+                                             const Slices& slices,
                                              std::span<const Shard> candidate,
                                              std::int64_t head);
 

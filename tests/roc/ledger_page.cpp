@@ -41,8 +41,8 @@ void write_intro(std::ostream& out, const Ablation& ablation, const std::string&
 
 std::string need_text(const Ablation& ablation, const LedgerRow& row) {
   const auto found = ablation.needed.find(row.allowance);
-  return found != ablation.needed.end() ? found->second
-         : has_case_of_its_own(row)     ? "its own case: " + std::string(row.witness)
+  return found != ablation.needed.end() ? "`" + found->second + "`"
+         : has_case_of_its_own(row)     ? "its own case: `" + std::string(row.witness) + "`"
                                         : "**nothing**";
 }
 
@@ -56,8 +56,8 @@ std::string ledger_page(const Ablation& ablation, const std::string& command) {
     const auto found = ablation.effects.find(row.allowance);
     const RowEffect effect = found == ablation.effects.end() ? RowEffect() : found->second;
     out << "| " << row.name << " | " << effect.alarms.size() << " | " << effect.tensors << " ("
-        << effect.exempt << ") | " << growth_text(effect) << " | `" << need_text(ablation, row)
-        << "` |\n";
+        << effect.exempt << ") | " << growth_text(effect) << " | " << need_text(ablation, row)
+        << " |\n";
   }
   return out.str();
 }

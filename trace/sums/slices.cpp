@@ -359,6 +359,73 @@ std::vector<Slicing> slicings_of(std::span<const std::int64_t> shape, SliceChoic
   return slicings;
 }
 
+// Where there are no slices, the whole tensor is one row.
+struct SliceWalk::State {
+  State(std::span<const std::int64_t> shape,
+        const BothSides& both,
+        SliceDetail how,
+        SliceChoice choice)
+      : pair(both),
+        detail(how),
+        elements(count_of(shape)),
+        slices(empty_slices(shape, choice)),
+        last(slices.slicings.empty() ? 0 : last_dimension(shape, choice)),
+        row(slices.slicings.empty() ? elements : shape[last]),
+        has_columns(!slices.slicings.empty() && slices.along(last) != nullptr),
+        columns(has_columns ? row : 0, how),
+        leading(shape, last, slices) {}
+
+  BothSides pair;
+  SliceDetail detail;
+  std::int64_t elements;
+  std::int64_t done = 0;
+  Slices slices;
+  std::size_t last;
+  std::int64_t row;
+  bool has_columns;
+  Columns columns;
+  RowSlices leading;
+};
+
+SliceWalk::SliceWalk(std::span<const std::int64_t> shape,
+                     ElementType reference_type,
+                     const void* reference,
+                     ElementType other_type,
+                     const void* other,
+                     SliceDetail detail,
+                     SliceChoice choice)
+    : state_(std::make_unique<State>(
+          shape, BothSides{reference_type, reference, other_type, other}, detail, choice)) {}
+
+SliceWalk::SliceWalk(SliceWalk&&) noexcept = default;
+SliceWalk::~SliceWalk() = default;
+
+void SliceWalk::go_on_to(std::int64_t end) {
+  State& state = *state_;
+  for (; state.row > 0 && state.done + state.row <= end; state.done += state.row) {
+    SliceSums row;
+    sum({state.pair,
+         state.done,
+         state.row,
+         state.has_columns ? &state.columns : nullptr,
+         state.detail},
+        row);
+    if (!state.slices.slicings.empty()) {
+      state.leading.add(row);
+    }
+    state.slices.all.add(row);
+  }
+}
+
+Slices SliceWalk::finish() && {
+  State& state = *state_;
+  if (state.has_columns) {
+    const Slicing& of_columns = *state.slices.along(state.last);
+    state.columns.write(state.elements / state.row, state.slices.sums.data() + of_columns.first);
+  }
+  return std::move(state.slices);
+}
+
 Slices sum_slices(std::span<const std::int64_t> shape,
                   ElementType reference_type,
                   const void* reference,
@@ -366,28 +433,9 @@ Slices sum_slices(std::span<const std::int64_t> shape,
                   const void* other,
                   SliceDetail detail,
                   SliceChoice choice) {
-  Slices slices = empty_slices(shape, choice);
-  const std::int64_t elements = count_of(shape);
-  if (slices.slicings.empty()) {
-    slices.all = sum_elements(reference_type, reference, other_type, other, elements);
-    return slices;
-  }
-  const std::size_t last = last_dimension(shape, choice);
-  const Slicing* const columns_of = slices.along(last);
-  const bool has_columns = columns_of != nullptr;
-  Columns columns(has_columns ? shape[last] : 0, detail);
-  const BothSides pair{reference_type, reference, other_type, other};
-  RowSlices leading(shape, last, slices);
-  for (std::int64_t start = 0; start < elements; start += shape[last]) {
-    SliceSums row;
-    sum({pair, start, shape[last], has_columns ? &columns : nullptr, detail}, row);
-    leading.add(row);
-    slices.all.add(row);
-  }
-  if (has_columns) {
-    columns.write(elements / shape[last], slices.sums.data() + columns_of->first);
-  }
-  return slices;
+  SliceWalk walk(shape, reference_type, reference, other_type, other, detail, choice);
+  walk.go_on_to(count_of(shape));
+  return std::move(walk).finish();
 }
 
 SliceRows slice_rows(std::span<const std::int64_t> shape) {

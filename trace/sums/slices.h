@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -102,6 +103,29 @@ enum class SliceDetail : std::uint8_t {
                                 const void* other,
                                 SliceDetail detail = SliceDetail::kAll,
                                 SliceChoice choice = SliceChoice::kStored);
+
+// The same, as far as a walk over the tensors has come.
+class SliceWalk {
+ public:
+  SliceWalk(std::span<const std::int64_t> shape,
+            ElementType reference_type,
+            const void* reference,
+            ElementType other_type,
+            const void* other,
+            SliceDetail detail = SliceDetail::kAll,
+            SliceChoice choice = SliceChoice::kStored);
+  SliceWalk(SliceWalk&&) noexcept;
+  ~SliceWalk();
+
+  // Adds what lies in whole rows before element number `end`.
+  void go_on_to(std::int64_t end);
+  // Requires: has gone on to the last element.
+  [[nodiscard]] Slices finish() &&;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 struct ChunkSums;
 
