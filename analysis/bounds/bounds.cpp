@@ -142,8 +142,8 @@ double Bounds::by_chance() const {
 }
 
 ErrorSpread Bounds::spread_against_noise(const Judged& judged) const {
-  return {limits_.of({judged.tensor_class(), Statistic::kOfReference}),
-          limits_.of({judged.tensor_class(), Statistic::kFactorOfReference}),
+  return {limits_.of(Statistic::kOfReference),
+          limits_.of(Statistic::kFactorOfReference),
           limits_.granted(Allowance::kFactorRounding, 1.0),
           limits_.granted(Allowance::kOwnSpread, kOwnSpreadLimit),
           freedom_of(judged),
@@ -153,8 +153,8 @@ ErrorSpread Bounds::spread_against_noise(const Judged& judged) const {
 
 ErrorSpread Bounds::spread_against_rounding(const Judged& judged) const {
   ErrorSpread spread = spread_against_noise(judged);
-  spread.kernel_factor = limits_.of({judged.tensor_class(), Statistic::kOfOperators});
-  spread.kernel_factor_along = limits_.of({judged.tensor_class(), Statistic::kFactorOfOperators});
+  spread.kernel_factor = limits_.of(Statistic::kOfOperators);
+  spread.kernel_factor_along = limits_.of(Statistic::kFactorOfOperators);
   return spread;
 }
 
@@ -214,15 +214,16 @@ Bound Bounds::from_noise(const Judged& judged, const TensorNoise& noise) const {
   // The second run of the reference is one sample.
   const double samples = yardstick.squared(Component::kIrreproducible) > 0.0 ? 1.0 : noise.passes;
   const double freedom = freedom_of(judged);
-  const LimitKey factor{judged.tensor_class(), Statistic::kOfReference};
-  const RatioLimit ratio = ratio_limit(limits_.of(factor), freedom, samples * freedom, by_chance());
+  constexpr Statistic kFactor = Statistic::kOfReference;
+  const RatioLimit ratio =
+      ratio_limit(limits_.of(kFactor), freedom, samples * freedom, by_chance());
   return {ratio.value * yardstick.scale(),
           yardstick.scale(),
           BoundOrigin::kNoise,
           fmt::format("{} x {}{}",
                       source_,
                       short_number(ratio.value),
-                      limits_.is_calibrated(factor) ? " (calibrated)" : ""),
+                      limits_.is_calibrated(kFactor) ? " (calibrated)" : ""),
           yardstick,
           ratio,
           noise.passes};
@@ -290,10 +291,7 @@ FactorBound Bounds::of_factor(const Judged& judged,
   const double rounding =
       limits_.granted(Allowance::kFactorRounding, unit_in_last_place(kept, 1.0));
   return {std::sqrt(along / squared(reference) + squared(rounding)),
-          ratio_limit(limits_.of({judged.tensor_class(), Statistic::kFactorOfReference}),
-                      1.0,
-                      own + pooled,
-                      by_chance())};
+          ratio_limit(limits_.of(Statistic::kFactorOfReference), 1.0, own + pooled, by_chance())};
 }
 
 Bound Bounds::from_class(const Judged& judged, const std::string& why) const {

@@ -31,14 +31,7 @@ constexpr double kLargestMargin = 1.1;
 constexpr double kDoubt = 0.05;
 
 constexpr const char* kFormat = "ttrace calibration";
-constexpr int kSchema = 1;
-
-void raise(RunMaxima& maxima, TensorClass tensor_class, Statistic statistic, double value) {
-  if (value > 0.0) {
-    double& largest = maxima[{tensor_class, statistic}];
-    largest = std::max(largest, value);
-  }
-}
+constexpr int kSchema = 2;
 
 // Whose kernel factor a check depends on.
 std::optional<Statistic> statistic_of(Question question) {
@@ -72,8 +65,7 @@ Json json_of(const CalibrationRun& run) {
 }
 
 Json json_of(const CalibratedLimit& entry) {
-  return {{"class", name_of(entry.key.tensor_class)},
-          {"statistic", name_of(entry.key.statistic)},
+  return {{"statistic", name_of(entry.statistic)},
           {"runs", entry.runs},
           {"largest", entry.largest},
           {"limit", entry.limit}};
@@ -84,21 +76,18 @@ Json json_of(const CalibratedLimit& entry) {
                fmt::format("{}: {}; write it again with `ttrace calibrate`", file, why));
 }
 
-// The element of `all` that is called `name`.
-template <class Array>
-auto named(const Array& all, const std::string& name, const std::string& file) {
-  const auto found =
-      std::find_if(all.begin(), all.end(), [&](auto each) { return name_of(each) == name; });
-  if (found == all.end()) {
-    refuse(file, fmt::format("'{}' is not a class or statistic that this program knows", name));
+Statistic statistic_called(const std::string& name, const std::string& file) {
+  const auto found = std::ranges::find_if(
+      kStatistics, [&](Statistic statistic) { return name_of(statistic) == name; });
+  if (found == kStatistics.end()) {
+    refuse(file, fmt::format("'{}' is not a statistic that this program knows", name));
   }
   return *found;
 }
 
 CalibratedLimit parse_limit(const nlohmann::json& json, const std::string& file) {
   CalibratedLimit entry;
-  entry.key.tensor_class = named(kTensorClasses, json.at("class").get<std::string>(), file);
-  entry.key.statistic = named(kStatistics, json.at("statistic").get<std::string>(), file);
+  entry.statistic = statistic_called(json.at("statistic").get<std::string>(), file);
   entry.runs = json.at("runs").get<std::size_t>();
   entry.largest = json.at("largest").get<double>();
   entry.limit = json.at("limit").get<double>();
@@ -106,7 +95,7 @@ CalibratedLimit parse_limit(const nlohmann::json& json, const std::string& file)
   if (!(entry.limit >= kLeastFactor) || !std::isfinite(entry.limit)) {
     refuse(file,
            fmt::format("the limit of {} is {}, but it must be at least {}",
-                       to_string(entry.key),
+                       name_of(entry.statistic),
                        short_number(entry.limit),
                        short_number(kLeastFactor)));
   }
@@ -192,7 +181,11 @@ RunMaxima run_maxima(const Report& report) {
       const auto statistic = statistic_of(check.question);
       const auto factor = check.find(Term::kKernelFactor);
       if (statistic && factor && has_limit(check)) {
-        raise(maxima, tensor.tensor_class, *statistic, check.share() * *factor);
+        const double taken = check.share() * *factor;
+        if (taken > 0.0) {
+          double& largest = maxima[*statistic];
+          largest = std::max(largest, taken);
+        }
       }
     }
   }
@@ -250,7 +243,7 @@ double Calibration::rate_bound() const {
 Limits Calibration::limits(const Allowances& allowances) const {
   Limits limits(allowances);
   for (const CalibratedLimit& entry : table) {
-    limits.calibrate(entry.key, entry.limit);
+    limits.calibrate(entry.statistic, entry.limit);
   }
   return limits;
 }
@@ -279,7 +272,7 @@ Calibration calibrate(std::span<const CleanRun> runs, double rate, Vouched vouch
   result.precision = runs.front().precision;
   result.noise_passes = runs.front().noise_passes;
   result.rate = rate;
-  std::map<LimitKey, std::vector<double>> maxima;
+  std::map<Statistic, std::vector<double>> maxima;
   for (const CleanRun& run : runs) {
     TTRACE_CHECK(run.precision == result.precision,
                  UsageError,
@@ -291,8 +284,8 @@ Calibration calibrate(std::span<const CleanRun> runs, double rate, Vouched vouch
     result.noise_passes = std::min(result.noise_passes, run.noise_passes);
     result.runs.push_back({run.layout, run.seed});
     result.alarms_shipped += run.alarms ? 1 : 0;
-    for (const auto& [key, value] : run.maxima) {
-      maxima[key].push_back(value);
+    for (const auto& [statistic, value] : run.maxima) {
+      maxima[statistic].push_back(value);
     }
   }
   TTRACE_CHECK(!maxima.empty(),
@@ -301,8 +294,8 @@ Calibration calibrate(std::span<const CleanRun> runs, double rate, Vouched vouch
                            "runs of a parallel program",
                            counted(runs.size(), "run")));
   const double share = rate / static_cast<double>(maxima.size());
-  for (const auto& [key, values] : maxima) {
-    result.table.push_back({key,
+  for (const auto& [statistic, values] : maxima) {
+    result.table.push_back({statistic,
                             values.size(),
                             *std::max_element(values.begin(), values.end()),
                             calibrated_limit(values, share, kLeastFactor)});
@@ -348,6 +341,9 @@ Calibration read_calibration(const std::string& file) {
                              file,
                              schema,
                              kSchema));
+    if (schema < kSchema) {
+      refuse(file, "an earlier TTrace wrote it, with limits by class of tensors");
+    }
     return parse(json, file);
   } catch (const nlohmann::json::exception& error) {
     refuse(file, fmt::format("the calibration is damaged: {}", error.what()));
@@ -377,9 +373,9 @@ void note_calibration(const Calibration& calibration, Report& report) {
                      .alarms_shipped = calibration.alarms_shipped,
                      .alarms = calibration.alarms};
   const Limits limits = calibration.limits();
-  for (const auto& [key, value] : run_maxima(report)) {
-    if (!limits.is_calibrated(key)) {
-      use.shipped.push_back(to_string(key));
+  for (const auto& [statistic, value] : run_maxima(report)) {
+    if (!limits.is_calibrated(statistic)) {
+      use.shipped.emplace_back(name_of(statistic));
     }
   }
   if (report.noise_passes < calibration.noise_passes) {

@@ -1,35 +1,28 @@
-// Limits for a program of one's own, from runs of it that are known to be right, with a stated rate
-// of false alarms.
+// Kernel factors for a program of one's own, from runs of it that are known to be right, with a
+// stated rate of false alarms.
 //
 // Tensors of one run depend strongly on each other, because an error goes on to all that follows.
-// So what is counted is runs: of every class of tensors and statistic (limits.h) a run gives one
-// number, its largest value. With x_1 ... x_n the logarithms of those of n runs, mean x and
-// variance v = sum (x_i - mean)^2 / (n - 1):
+// So what is counted is runs: of every statistic (limits.h) a run gives one number, the largest
+// factor that one of its checks would have taken. With x_1 ... x_n the logarithms of those of n
+// runs, mean x and variance v = sum (x_i - mean)^2 / (n - 1):
 //
-//   s^2   = ((n - 1) v + 5 * 0.2^2) / (n + 4)
-//   limit = max(exp(mean + t s sqrt(1 + 1/n)), 1.1 x the largest of the n, floor)
+//   s^2    = ((n - 1) v + 5 * 0.2^2) / (n + 4)
+//   factor = max(exp(mean + t s sqrt(1 + 1/n)), 1.1 x the largest of the n, 1)
 //
 // - t is the quantile of Student's distribution with n + 4 degrees of freedom that the next run
-//   exceeds with probability rate / m, m the number of limits that are calibrated. The rates of all
-//   limits add up to the stated one at most (Bonferroni), however the statistics depend on each
-//   other. It is Student's and not the normal one because mean and s are estimated, too.
+//   exceeds with probability rate / m, m the number of factors that are calibrated. The rates add
+//   up to the stated one at most (Bonferroni), however the statistics depend on each other.
 // - 0.2 with the weight of 5 runs is what is known beforehand: logarithms of largest Q scatter by
 //   0.13 to 0.20 (measured in BF16 on a pre-norm GPT, several layouts and batches), with no heavy
-//   upper tail: their skewness is negative, so that the fit is on the safe side. With 20 runs the
-//   runs themselves decide; with two or three the limits are wide. Where a statistic scatters by
-//   0.4, 20 runs leave its share of the rate exceeded 2.7 times as often as stated (simulated).
-// - A run in which a statistic is 0 (no such tensor, or nothing rounded otherwise) is left out of
-//   its fit. A statistic that is 0 in all runs keeps its shipped limit.
-// - floor: 1.0 for Q and factors of T2, 1.2 for all of T1. Below, other kernels and libraries than
-//   those of the runs would decide.
+//   upper tail. With 20 runs the runs themselves decide; with two or three the factors are wide.
+// - A run in which a statistic is 0 is left out of its fit. A statistic that is 0 in all runs keeps
+//   its shipped factor.
 //
 // What the runs alone show, without any fit: if k of n runs raise an alarm, the rate lies in the
 // interval of Clopper and Pearson with 95 % confidence; where none does, below 1 - 0.05^(1/n).
 //
-// A run that raises an alarm under the shipped limits says most about the limits that a program
-// needs. It is taken where the user vouches that it is right, and where a limit can excuse what was
-// found: an error of T1 or T2 whose bound is a limit times a scale. How many of all given runs
-// raise an alarm under the shipped limits, and how many under the new ones, is part of the result.
+// A run that raises an alarm under the shipped factors says most about what a program needs. It is
+// taken where the user vouches that it is right, and where a factor can excuse what was found.
 //
 // Sources: prediction limit for one further normal observation: Hahn and Meeker, Statistical
 // Intervals (1991), 4.7; with what is known beforehand, Gelman et al., Bayesian Data Analysis, 3.3.
@@ -57,7 +50,7 @@ struct Report;
 inline constexpr std::size_t kFewRuns = 20;
 
 // The largest value of every statistic in one run, those of 0 left out.
-using RunMaxima = std::map<LimitKey, double>;
+using RunMaxima = std::map<Statistic, double>;
 [[nodiscard]] RunMaxima run_maxima(const Report& report);
 
 // One run that is known to be right.
@@ -82,7 +75,7 @@ enum class Vouched : std::uint8_t { kNo, kYes };
                                  Vouched vouched = Vouched::kNo);
 
 struct CalibratedLimit {
-  LimitKey key;
+  Statistic statistic = Statistic::kOfReference;
   std::size_t runs = 0;  // in which the statistic is above 0
   double largest = 0.0;  // over them
   double limit = 0.0;

@@ -97,17 +97,13 @@ std::string_view name_of(Statistic statistic) {
   return kNames.at(static_cast<std::size_t>(statistic));
 }
 
-std::string to_string(const LimitKey& key) {
-  return std::string(name_of(key.tensor_class)) + " " + std::string(name_of(key.statistic));
+double shipped_factor(Statistic statistic) {
+  return kKernelFactors.at(static_cast<std::size_t>(statistic));
 }
 
-double shipped_limit(const LimitKey& key) {
-  return kKernelFactors.at(static_cast<std::size_t>(key.statistic));
-}
-
-double Limits::of(const LimitKey& key) const {
-  const auto found = calibrated_.find(key);
-  return found == calibrated_.end() ? shipped_limit(key) : found->second;
+double Limits::of(Statistic statistic) const {
+  const auto found = calibrated_.find(statistic);
+  return found == calibrated_.end() ? shipped_factor(statistic) : found->second;
 }
 
 double default_factor(TensorClass tensor_class, std::int64_t step) {

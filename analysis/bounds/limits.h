@@ -16,11 +16,9 @@
 #include <ttrace/tensor_id.h>
 
 #include <array>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <string>
 #include <string_view>
 
 namespace ttrace {
@@ -51,29 +49,20 @@ inline constexpr std::array kStatistics = {Statistic::kOfReference,
 [[nodiscard]] std::string_view name_of(TensorClass tensor_class);
 [[nodiscard]] std::string_view name_of(Statistic statistic);
 
-// Which limit.
-struct LimitKey {
-  TensorClass tensor_class = TensorClass::kActivation;
-  Statistic statistic = Statistic::kOfReference;
-  auto operator<=>(const LimitKey&) const = default;
-};
+[[nodiscard]] double shipped_factor(Statistic statistic);
 
-// "activation gradient T1".
-[[nodiscard]] std::string to_string(const LimitKey& key);
-
-// A kernel factor.
-[[nodiscard]] double shipped_limit(const LimitKey& key);
-
-// The shipped limits, those that are calibrated replaced, and the rows of the ledger that are in
-// force.
+// The shipped kernel factors, those that are calibrated replaced, and the rows of the ledger that
+// are in force.
 class Limits {
  public:
   Limits() = default;
   explicit Limits(const Allowances& allowances) : allowances_(allowances) {}
 
-  void calibrate(const LimitKey& key, double limit) { calibrated_[key] = limit; }
-  [[nodiscard]] bool is_calibrated(const LimitKey& key) const { return calibrated_.contains(key); }
-  [[nodiscard]] double of(const LimitKey& key) const;
+  void calibrate(Statistic statistic, double factor) { calibrated_[statistic] = factor; }
+  [[nodiscard]] bool is_calibrated(Statistic statistic) const {
+    return calibrated_.contains(statistic);
+  }
+  [[nodiscard]] double of(Statistic statistic) const;
   [[nodiscard]] bool has(Allowance allowance) const { return allowances_.has(allowance); }
   [[nodiscard]] double granted(Allowance allowance, double value) const {
     return allowances_.granted(allowance, value);
@@ -81,7 +70,7 @@ class Limits {
   [[nodiscard]] const Allowances& allowances() const { return allowances_; }
 
  private:
-  std::map<LimitKey, double> calibrated_;
+  std::map<Statistic, double> calibrated_;
   Allowances allowances_;
 };
 

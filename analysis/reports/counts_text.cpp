@@ -69,7 +69,7 @@ std::string limits_text(const Report& report) {
                           use.alarms)
             : counted(use.runs, "clean run"),
         short_number(100.0 * use.rate_bound));
-    const char* separator = "; shipped limits, where those runs had no such tensors: ";
+    const char* separator = "; shipped limits, where those runs had no such checks: ";
     for (const std::string& limit : use.shipped) {
       text += std::exchange(separator, ", ") + limit;
     }

@@ -223,8 +223,8 @@ TEST_F(AddendCheckTest, PercentMissingInOneAddendIsFoundThoughTheWholeIsWithin) 
           "the addend of rank 3 is wrong: computed again from the rank's own rows, the error is "));
   ASSERT_TRUE(report.diagnosis);
   EXPECT_EQ(report.diagnosis->signature, Signature::kWrongAddends);
-  EXPECT_WORDING(report.diagnosis->sentence);
-  EXPECT_WORDING(report.diagnosis->sentence);
+  EXPECT_WORDING(report.diagnosis.value().sentence);
+  EXPECT_WORDING(report.diagnosis.value().sentence);
 }
 
 TEST_F(AddendCheckTest, SmallerFactorOfOneAddendIsSeenAsAFactor) {
@@ -234,7 +234,7 @@ TEST_F(AddendCheckTest, SmallerFactorOfOneAddendIsSeenAsAFactor) {
   EXPECT_FALSE(found(report, Question::kOperatorFactor)->holds);
   EXPECT_NEAR(found(report, Question::kOperatorFactor)->value, -0.0015, 0.0005);
   EXPECT_THAT(verdict(report).cause(), HasSubstr("the addend of rank 3 is (1 - 0.00"));
-  EXPECT_WORDING(report.diagnosis->sentence);
+  EXPECT_FALSE(report.diagnosis) << "roundings are most of the error";
 }
 
 TEST_F(AddendCheckTest, AddendThatIsMissingIsBeyondAFiniteBound) {

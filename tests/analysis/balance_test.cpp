@@ -114,15 +114,15 @@ TEST(BalanceOfOwnTokens, IsNamedAsALossThatIsNotLinear) {
   const Report report = compare_weight(1.0);
   ASSERT_TRUE(report.diagnosis.has_value());
   EXPECT_EQ(report.diagnosis->signature, Signature::kLossNormalisation);
-  EXPECT_WORDING(report.diagnosis->sentence);
-  EXPECT_WORDING(report.diagnosis->sentence);
+  EXPECT_WORDING(report.diagnosis.value().sentence);
+  EXPECT_WORDING(report.diagnosis.value().sentence);
 }
 
 TEST(BalanceOfOwnTokens, AWrongWeightIsToldApart) {
   const Report report = compare_weight(0.5);
   ASSERT_TRUE(report.diagnosis.has_value());
   EXPECT_EQ(report.diagnosis->signature, Signature::kLossNormalisation);
-  EXPECT_WORDING(report.diagnosis->sentence);
+  EXPECT_WORDING(report.diagnosis.value().sentence);
   ASSERT_EQ(report.diagnosis->named.factors.size(), 1U);
   EXPECT_NEAR(report.diagnosis->named.factors.front(), 0.5, 1e-6);
 }

@@ -72,17 +72,15 @@ TEST(Limits, EveryClassAndStatisticHasItsNameAndLimit) {
   std::set<std::string_view> names;
   for (const TensorClass tensor_class : kTensorClasses) {
     EXPECT_TRUE(names.insert(name_of(tensor_class)).second);
-    EXPECT_EQ(shipped_limit({tensor_class, Statistic::kOfReference}), 1.25);
-    EXPECT_EQ(shipped_limit({tensor_class, Statistic::kOfOperators}), 1.5);
-    EXPECT_EQ(shipped_limit({tensor_class, Statistic::kFactorOfOperators}), 1.0);
     EXPECT_GT(default_factor(tensor_class, 0), 1.0);
   }
   for (const Statistic statistic : kStatistics) {
     EXPECT_TRUE(names.insert(name_of(statistic)).second);
   }
   EXPECT_EQ(name_of(TensorClass::kScalar), "scalar");
-  EXPECT_EQ(to_string(LimitKey{TensorClass::kVector, Statistic::kFactorOfOperators}),
-            "vector T1 factor");
+  EXPECT_EQ(shipped_factor(Statistic::kOfReference), 1.25);
+  EXPECT_EQ(shipped_factor(Statistic::kOfOperators), 1.5);
+  EXPECT_EQ(shipped_factor(Statistic::kFactorOfOperators), 1.0);
 }
 
 // Symptom: without noise passes, a clean F32 run of two steps diverged at the embedding of the
@@ -96,10 +94,10 @@ TEST(Limits, WithoutNoiseAllClassesHaveOneWiderFactorAfterTheFirstUpdate) {
 
 TEST(Limits, CalibratedOnesReplaceTheirShippedOnesAlone) {
   Limits limits;
-  limits.calibrate({TensorClass::kVector, Statistic::kOfReference}, 1.5);
-  EXPECT_EQ(limits.of({TensorClass::kVector, Statistic::kOfReference}), 1.5);
-  EXPECT_EQ(limits.of({TensorClass::kActivation, Statistic::kOfReference}), 1.25);
-  EXPECT_FALSE(limits.is_calibrated({TensorClass::kActivation, Statistic::kOfReference}));
+  limits.calibrate(Statistic::kOfReference, 1.75);
+  EXPECT_EQ(limits.of(Statistic::kOfReference), 1.75);
+  EXPECT_EQ(limits.of(Statistic::kOfOperators), 1.5);
+  EXPECT_FALSE(limits.is_calibrated(Statistic::kOfOperators));
 }
 
 TEST(Limits, InFp8ScalarsAreRoundedAsInBf16) {
@@ -487,7 +485,7 @@ TEST(Bounds, LaterStepsInheritWhatUpdatesOfBiasesDo) {
 
   // Q means the same under another factor, or none could be calibrated.
   Limits limits;
-  limits.calibrate({TensorClass::kActivation, Statistic::kOfReference}, 1.5);
+  limits.calibrate(Statistic::kOfReference, 1.5);
   const TensorId id = parse_tensor_id("s1/m0/output/a/0");
   const Bound calibrated = Bounds(noise, ElementType::kBF16, true, limits)
                                .of({id, 2, ElementType::kF64, small_statistics()});

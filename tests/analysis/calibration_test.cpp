@@ -37,8 +37,7 @@ using testing::TemporaryDirectory;
 using testing::TraceBuilder;
 using testing::wavy;
 
-constexpr LimitKey kActivationQ{TensorClass::kActivation, Statistic::kOfReference};
-constexpr LimitKey kVectorQ{TensorClass::kVector, Statistic::kOfReference};
+constexpr Statistic kT2 = Statistic::kOfReference;
 constexpr double kNoise = 1e-3;
 // Of three tensors of four elements that five passes moved alike.
 const double kBound = ratio_limit(1.0, 4.0, 20.0, kFalseAlarmsPerRun / 9.0).value * kNoise;
@@ -53,14 +52,14 @@ std::string message_of(const std::function<void()>& act) {
   return "nothing was thrown";
 }
 
-Calibration calibration_of(const LimitKey& key, double limit) {
+Calibration calibration_of(Statistic statistic, double limit) {
   Calibration calibration;
   calibration.source = "limits.json";
   calibration.precision = "f32";
   calibration.noise_passes = 5;
   calibration.runs.resize(20);
   calibration.rate = 0.01;
-  calibration.table.push_back({key, 20, 1.0, limit});
+  calibration.table.push_back({statistic, 20, 1.0, limit});
   return calibration;
 }
 
@@ -102,11 +101,10 @@ class CalibrationTest : public ::testing::Test {
   int runs_ = 0;
 };
 
-TEST_F(CalibrationTest, OfEveryClassARunGivesTheLargestFactorThatItTakes) {
+TEST_F(CalibrationTest, ARunGivesTheLargestFactorThatOneOfItsChecksTakes) {
   const RunMaxima maxima = run_maxima(run(0.25, 0.75, 0.6));
-  ASSERT_EQ(maxima.size(), 2U);
-  EXPECT_NEAR(maxima.at(kActivationQ), 0.75, 1e-3);
-  EXPECT_NEAR(maxima.at(kVectorQ), 0.6, 1e-3);
+  ASSERT_EQ(maxima.size(), 1U);
+  EXPECT_NEAR(maxima.at(kT2), 0.75, 1e-3);
 }
 
 TEST_F(CalibrationTest, WhatIsEqualSaysNothing) {
@@ -140,7 +138,7 @@ TEST_F(CalibrationTest, APartThatIsNearestToItsBoundDecidesTheFactor) {
   EXPECT_EQ(part->place.where, "rows 3:4 of dimension 0");
   EXPECT_LT(report.tensors[0].find(Question::kWhole)->share(), 0.5 * part->share());
   ASSERT_NE(report.tensors[0].find(Question::kFactor), nullptr);
-  EXPECT_DOUBLE_EQ(run_maxima(report).at(kActivationQ), 1.25 * part->share());
+  EXPECT_DOUBLE_EQ(run_maxima(report).at(kT2), 1.25 * part->share());
 }
 
 // The extra error of another grid in a factor is granted whatever the limit, and so is the
@@ -193,22 +191,22 @@ TEST(CalibratedLimit, NoMoreThanTheSharedRateExceedsIt) {
   EXPECT_LT(exceeding(0.4, 0.01 / 40), 3.5 * 0.01 / 40);
 }
 
-TEST_F(CalibrationTest, RateIsSharedByAllLimits) {
-  const std::vector<CleanRun> runs{clean_run(run(0.3, 0.6, 0.5), "runs/1"),
-                                   clean_run(run(0.3, 0.9, 0.7), "runs/2")};
+TEST_F(CalibrationTest, RateIsSharedByAllFactors) {
+  std::vector<CleanRun> runs{clean_run(run(0.3, 0.6, 0.5), "runs/1"),
+                             clean_run(run(0.3, 0.9, 0.7), "runs/2")};
+  runs[0].maxima[Statistic::kOfOperators] = 1.1;
   const Calibration calibration = calibrate(runs, 0.04);
   ASSERT_EQ(calibration.table.size(), 2U);
   EXPECT_EQ(calibration.precision, "f32");
   EXPECT_EQ(calibration.noise_passes, 5);
   const CalibratedLimit& entry = calibration.table[0];
-  EXPECT_EQ(entry.key, kActivationQ);
+  EXPECT_EQ(entry.statistic, kT2);
   EXPECT_EQ(entry.runs, 2U);
   EXPECT_NEAR(entry.largest, 0.9, 1e-3);
-  EXPECT_EQ(entry.limit,
-            calibrated_limit(
-                std::vector{runs[0].maxima.at(kActivationQ), runs[1].maxima.at(kActivationQ)},
-                0.02,
-                1.0));
+  EXPECT_EQ(
+      entry.limit,
+      calibrated_limit(std::vector{runs[0].maxima.at(kT2), runs[1].maxima.at(kT2)}, 0.02, 1.0));
+  EXPECT_EQ(calibration.table[1].runs, 1U);
   EXPECT_NEAR(calibration.rate_bound(), 1.0 - std::sqrt(0.05), 1e-12);
 }
 
@@ -227,7 +225,7 @@ TEST_F(CalibrationTest, FileIsReadBackAndHidesTheFolders) {
   EXPECT_EQ(read.runs[0].layout, (Section{{"tp", "2"}}));
   ASSERT_EQ(read.table.size(), written.table.size());
   for (std::size_t i = 0; i < read.table.size(); ++i) {
-    EXPECT_EQ(read.table[i].key, written.table[i].key);
+    EXPECT_EQ(read.table[i].statistic, written.table[i].statistic);
     EXPECT_EQ(read.table[i].runs, written.table[i].runs);
     EXPECT_EQ(read.table[i].largest, written.table[i].largest);
     EXPECT_EQ(read.table[i].limit, written.table[i].limit);
@@ -236,7 +234,7 @@ TEST_F(CalibrationTest, FileIsReadBackAndHidesTheFolders) {
 
 TEST_F(CalibrationTest, ACalibratedFactorWidensTheBound) {
   EXPECT_TRUE(run(0.0, 1.4, 0.0).diverged());
-  const Report wide = run(0.0, 1.4, 0.0, calibration_of(kActivationQ, 1.5));
+  const Report wide = run(0.0, 1.4, 0.0, calibration_of(kT2, 1.5));
   EXPECT_FALSE(wide.diverged());
   const Check* const whole = wide.tensors[1].find(Question::kWhole);
   ASSERT_NE(whole, nullptr);
@@ -245,7 +243,7 @@ TEST_F(CalibrationTest, ACalibratedFactorWidensTheBound) {
 }
 
 TEST_F(CalibrationTest, ReportSaysWhatIsPromisedAndWhichLimitsAreShipped) {
-  const Report report = run(0.0, 0.25, 0.25, calibration_of(kActivationQ, 1.5), 2);
+  const Report report = run(0.0, 0.25, 0.25, calibration_of(Statistic::kOfOperators, 1.5), 2);
   std::ostringstream text;
   write_text(text, report, {});
   EXPECT_THAT(
@@ -253,7 +251,7 @@ TEST_F(CalibrationTest, ReportSaysWhatIsPromisedAndWhichLimitsAreShipped) {
       AllOf(
           HasSubstr("\n  limits     calibrated over 20 clean runs; fewer than 13.9 % of clean runs "
                     "raise a false alarm (95 % confidence); shipped limits, where those runs had "
-                    "no such tensors: vector T2\n"),
+                    "no such checks: T2\n"),
           HasSubstr("remark     the calibration is for 5 noise passes, but this reference has 2"),
           Not(HasSubstr("shipped defaults"))));
   std::ostringstream json;
@@ -262,11 +260,11 @@ TEST_F(CalibrationTest, ReportSaysWhatIsPromisedAndWhichLimitsAreShipped) {
   EXPECT_EQ(calibration.at("runs"), 20);
   EXPECT_EQ(calibration.at("rate"), 0.01);
   EXPECT_NEAR(calibration.at("rate_bound").get<double>(), 0.1391, 1e-4);
-  EXPECT_EQ(calibration.at("shipped"), nlohmann::json({"vector T2"}));
+  EXPECT_EQ(calibration.at("shipped"), nlohmann::json({"T2"}));
 }
 
 TEST_F(CalibrationTest, OfAnotherPrecisionIsRefused) {
-  Calibration calibration = calibration_of(kActivationQ, 1.5);
+  Calibration calibration = calibration_of(kT2, 1.5);
   calibration.precision = "bf16";
   EXPECT_EQ(message_of([&] { run(0.0, 0.0, 0.0, calibration); }),
             "the calibration limits.json is for bf16, but the reference computed in f32; calibrate "
@@ -299,12 +297,12 @@ TEST_F(CalibrationTest, RunsThatAreNotKnownToBeRightAreRefused) {
 TEST_F(CalibrationTest, RunsThatAreVouchedForCountWhateverTheyExceed) {
   const CleanRun beyond = clean_run(run(0.0, 1.4, 0.0), "runs/2", Vouched::kYes);
   EXPECT_TRUE(beyond.alarms);
-  EXPECT_NEAR(beyond.maxima.at(kActivationQ), 1.4, 1e-2);
+  EXPECT_NEAR(beyond.maxima.at(kT2), 1.4, 1e-2);
   const CleanRun within = clean_run(run(0.0, 0.25, 0.25), "runs/1", Vouched::kYes);
   EXPECT_FALSE(within.alarms);
   Calibration calibration = calibrate(std::vector{within, beyond}, 0.01, Vouched::kYes);
   EXPECT_EQ(calibration.alarms_shipped, 1U);
-  EXPECT_GT(calibration.limits().of(kActivationQ), 1.4);
+  EXPECT_GT(calibration.limits().of(kT2), 1.4);
   calibration.alarms = 1;
   EXPECT_NEAR(calibration.rate_bound(), 0.9874, 1e-4) << "1 of 2";
 
@@ -340,8 +338,8 @@ TEST(RateInterval, IsThatOfClopperAndPearson) {
 }
 
 TEST(Calibrate, MixedPrecisionsAreRefusedWithBothRuns) {
-  const std::vector<CleanRun> runs{{"runs/1", "bf16", 5, {}, "", {{kActivationQ, 0.8}}, false},
-                                   {"runs/2", "f32", 5, {}, "", {{kActivationQ, 0.8}}, false}};
+  const std::vector<CleanRun> runs{{"runs/1", "bf16", 5, {}, "", {{kT2, 0.8}}, false},
+                                   {"runs/2", "f32", 5, {}, "", {{kT2, 0.8}}, false}};
   EXPECT_EQ(message_of([&] { static_cast<void>(calibrate(runs, 0.01)); }),
             "runs/1 is in bf16, but runs/2 is in f32; calibrate each precision on its own");
 }
@@ -359,7 +357,7 @@ TEST_F(CalibrationTest, FilesThatAreNoneAreRefusedWithTheirName) {
     return message_of([&] { static_cast<void>(read_calibration(file(text))); });
   };
   std::ostringstream text;
-  write_calibration(text, calibration_of(kActivationQ, 1.5));
+  write_calibration(text, calibration_of(kT2, 1.5));
   const std::string good = text.str();
   EXPECT_EQ(read_calibration(file(good)).table.size(), 1U);
   const auto with = [&](const std::string& old, const std::string& other) {
@@ -371,7 +369,7 @@ TEST_F(CalibrationTest, FilesThatAreNoneAreRefusedWithTheirName) {
                                     good.substr(0, good.size() / 2),
                                     with("ttrace calibration", "something else"),
                                     with("\"limits\"", "\"limit\""),
-                                    with("\"activation\"", "\"activator\""),
+                                    with("\"T2\"", "\"T4\""),
                                     with("1.5", "0.5"),
                                     with("1.5", "\"much\""),
                                     with("0.01", "1.5")}) {
@@ -380,8 +378,10 @@ TEST_F(CalibrationTest, FilesThatAreNoneAreRefusedWithTheirName) {
         AllOf(HasSubstr("limits.json"), HasSubstr("write it again with `ttrace calibrate`")))
         << broken;
   }
-  EXPECT_THAT(complaint(with("\"schema\": 1", "\"schema\": 2")),
-              HasSubstr("a newer TTrace wrote it (schema 2, but this program reads 1)"));
+  EXPECT_THAT(complaint(with("\"schema\": 2", "\"schema\": 3")),
+              HasSubstr("a newer TTrace wrote it (schema 3, but this program reads 2)"));
+  EXPECT_THAT(complaint(with("\"schema\": 2", "\"schema\": 1")),
+              HasSubstr("an earlier TTrace wrote it, with limits by class of tensors"));
   EXPECT_THAT(message_of([&] { static_cast<void>(read_calibration(folder_ / "none.json")); }),
               HasSubstr("there is no calibration "));
 }

@@ -77,6 +77,9 @@ std::string comparable(const std::string& text) {
 
 ::testing::AssertionResult is_worded(const std::string& text) {
   const std::string name = name_of_call();
+  if (text.empty()) {
+    return ::testing::AssertionFailure() << name << " says nothing";
+  }
   const std::string said = text.ends_with('\n') ? text : text + "\n";
   Wording wording = read();
   const std::string& expected = wording[name];

@@ -225,7 +225,7 @@ TEST_F(Judgement, OneWrongTokenOf4096IsFoundAndNamed) {
   EXPECT_EQ(tensor.find(Question::kPart)->place.where, "rows 1234:1235 of dimension 0");
   ASSERT_TRUE(report_.diagnosis);
   EXPECT_EQ(report_.diagnosis->signature, Signature::kLocalised);
-  EXPECT_WORDING(report_.diagnosis->sentence);
+  EXPECT_WORDING(report_.diagnosis.value().sentence);
 }
 
 // This is far below the bound of the whole tensor.

@@ -179,7 +179,7 @@ TEST_F(KeptState, ALearningRateIsNamed) {
   ASSERT_EQ(roots.size(), 1U);
   ASSERT_TRUE(roots.front().diagnosis.has_value());
   EXPECT_EQ(roots.front().diagnosis->signature, Signature::kOptimizer);
-  EXPECT_WORDING(roots.front().diagnosis->sentence);
+  EXPECT_WORDING(roots.front().diagnosis.value().sentence);
 }
 
 // Symptom: ranks that drew their own start values got "within bound": the reference's replaced

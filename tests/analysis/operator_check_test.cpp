@@ -508,13 +508,12 @@ TEST_F(OperatorCheckTest, ACalibratedLimitOfOperatorsDecidesBothWays) {
                               write(run + "native", "forced", first_, off(second_, 0.0016, 2.0))};
     DiffOptions options;
     options.forced = &forced;
-    options.calibration = Calibration{
-        .source = "limits.json",
-        .precision = "bf16",
-        .noise_passes = 0,
-        .runs = std::vector<CalibrationRun>(20),
-        .rate = 0.01,
-        .table = {{{TensorClass::kActivation, Statistic::kOfOperators}, 20, 1.1, limit}}};
+    options.calibration = Calibration{.source = "limits.json",
+                                      .precision = "bf16",
+                                      .noise_passes = 0,
+                                      .runs = std::vector<CalibrationRun>(20),
+                                      .rate = 0.01,
+                                      .table = {{Statistic::kOfOperators, 20, 1.1, limit}}};
     return diff(reference, candidate, options);
   };
   const Report tight = compare_with(2.2 * 0.0016, 1.0);
@@ -523,8 +522,7 @@ TEST_F(OperatorCheckTest, ACalibratedLimitOfOperatorsDecidesBothWays) {
   EXPECT_EQ(tensor.symptom(), Symptom::kOperator);
   const Check* const whole = tensor.find(Question::kOperator);
   ASSERT_NE(whole, nullptr);
-  EXPECT_DOUBLE_EQ(run_maxima(tight).at({TensorClass::kActivation, Statistic::kOfOperators}),
-                   whole->share());
+  EXPECT_DOUBLE_EQ(run_maxima(tight).at(Statistic::kOfOperators), whole->share());
   EXPECT_FALSE(compare_with(2.5 * 0.0016, 3.0).diverged());
 }
 

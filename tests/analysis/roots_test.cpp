@@ -148,7 +148,7 @@ TEST_F(RootsTest, AWrongScaleIsExplainedByTheCandidatesOperandAndStandsForItsPro
   ASSERT_TRUE(report.first_divergence.has_value());
   EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), "s0/m0/scale/fc/0");
   ASSERT_TRUE(report.diagnosis.has_value());
-  EXPECT_WORDING(report.diagnosis->sentence);
+  EXPECT_WORDING(report.diagnosis.value().sentence);
   EXPECT_THAT(report.further_roots, IsEmpty());
 }
 

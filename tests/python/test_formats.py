@@ -54,6 +54,19 @@ def test_every_line_of_json_lines_is_as_the_schema_says(reports):
     assert [line["id"] for line in lines[1:-1]] == [tensor["id"] for tensor in reports.json["tensors"]]
 
 
+# Symptom: `golden.scale` was 0.0 in every tensor of every report for four days, and no page described it.
+def test_every_field_of_the_json_report_is_in_the_schema(reports):
+    schema = json.loads((ROOT / "docs" / "report_lines.schema.json").read_text())
+    validator = jsonschema.Draft202012Validator(schema)
+    header = {"type": "report", **reports.json}
+    tensors = [{"type": "tensor", **tensor} for tensor in header.pop("tensors")]
+    for line in (header, *tensors):
+        validator.validate(line)
+        assert set(line) <= set(schema["$defs"][line["type"]]["properties"])
+    checks = [check for tensor in tensors for check in tensor["checks"]]
+    assert set().union(*checks) <= set(schema["$defs"]["check"]["properties"])
+
+
 def test_a_reader_of_junit_counts_the_findings(reports):
     suites = junitparser.JUnitXml.fromfile(str(reports.files["junit"]))
     assert suites.failures == sum(tensor["finding"] for tensor in reports.json["tensors"])

@@ -268,6 +268,9 @@ class AblationRunner {
     if (with.diverged()) {
       result_.alarms.insert(run + view.name);
     }
+    if (view.name.empty()) {
+      result_.shares.add(with);
+    }
     for (const Allowance row : rows_) {
       if (std::ranges::find(view.scopes, row_of(row).scope) == view.scopes.end()) {
         continue;
@@ -404,6 +407,7 @@ nlohmann::ordered_json json_of(const Ablation& ablation, const std::string& comm
           {"runs", ablation.runs},
           {"alarms", ablation.alarms},
           {"problems", ablation.problems},
+          {"shares", ablation.shares.json()},
           {"rows", std::move(rows)}};
 }
 

@@ -14,6 +14,7 @@
 
 #include "analysis/bounds/ledger.h"
 #include "analysis/findings/report.h"
+#include "roc/shares.h"
 
 #include <nlohmann/json.hpp>
 
@@ -48,6 +49,7 @@ void add_effect(const Report& with,
 
 struct Ablation {
   RowEffects effects;
+  Shares shares;  // of runs as `ttrace check` judges them
   // The run that alarms without the row, alone or once `together` are gone.
   std::map<Allowance, std::string> needed;
   std::vector<Allowance> together;    // that go without an alarm in any run

@@ -1,6 +1,7 @@
 #include "roc/page.h"
 
 #include "roc/figures.h"
+#include "roc/svg.h"
 #include "support/clopper_pearson.h"
 #include "support/today_rules.h"
 
@@ -14,13 +15,7 @@
 namespace ttrace::roc {
 namespace {
 
-std::string number(double value) {
-  std::ostringstream out;
-  out << value;
-  return out.str();
-}
-
-std::string number(const std::optional<double>& value) {
+std::string number_or_dash(const std::optional<double>& value) {
   return value ? number(*value) : "-";
 }
 
@@ -74,9 +69,9 @@ void write_keys(std::ostream& out, const Plan& plan, const Outcomes& outcomes) {
   out << "| key | goal | smallest found | | at its operator |\n|---|---|---|---|---|\n";
   for (const Key& key : plan.keys) {
     const auto figure = figure_of(key, plan, outcomes);
-    out << "| `" << key.name << "` | " << number(key.goal) << " | " << number(figure) << " | "
-        << (figure && *figure <= key.goal ? "met" : "missed") << " | "
-        << number(figure_at_operator(key, plan, outcomes)) << " |\n";
+    out << "| `" << key.name << "` | " << number(key.goal) << " | " << number_or_dash(figure)
+        << " | " << (figure && *figure <= key.goal ? "met" : "missed") << " | "
+        << number_or_dash(figure_at_operator(key, plan, outcomes)) << " |\n";
   }
 }
 
@@ -101,7 +96,7 @@ void write_detectors(std::ostream& out, const Plan& plan, const Outcomes& outcom
       }
       out << "| " << row.first << " | `" << row.second << "` | " << name_of(weights) << " |";
       for (const std::string& column : columns) {
-        out << " " << number(worst_of(plan, outcomes, column, row, weights)) << " |";
+        out << " " << number_or_dash(worst_of(plan, outcomes, column, row, weights)) << " |";
       }
       out << "\n";
     }
@@ -190,11 +185,6 @@ Mark mark_of(const std::string& detector, std::size_t place) {
     return {strong[place % strong.size()], 5.5};
   }
   return {weak[static_cast<std::size_t>(rule - testing::kRuleTexts.begin()) % weak.size()], 3.5};
-}
-
-std::string text_at(double x, double y, const std::string& text, const std::string& anchor) {
-  return "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\" text-anchor=\"" + anchor + "\">" +
-         text + "</text>\n";
 }
 
 std::string line_of(double x1, double y1, double x2, double y2) {
@@ -333,7 +323,7 @@ std::string page_of(const Plan& plan,
 std::string summary_of(const Plan& plan, const Outcomes& outcomes) {
   std::ostringstream out;
   for (const Key& key : plan.keys) {
-    out << key.name << " " << number(figure_of(key, plan, outcomes)) << " (goal "
+    out << key.name << " " << number_or_dash(figure_of(key, plan, outcomes)) << " (goal "
         << number(key.goal) << ")\n";
   }
   const CleanScore clean = clean_score(plan, outcomes, kAnyTier);

@@ -380,6 +380,24 @@ TEST(LedgerPage, SaysWhatNeedsARow) {
   EXPECT_THAT(page, HasSubstr("| update-flips | 0 | 0 (0) | - | **nothing** |"));
 }
 
+// One check at 0.6 of its limit: chance takes one in 1000 there, and no kernel factor.
+TEST(Shares, CountWhatReachesAShareAndWhatIsExpectedTo) {
+  Report report = judged_once(0.6, 1.0);
+  report.tensors[0].checks[0].terms = {{Term::kLimit, 4.0},
+                                       {Term::kFreedom, 10.0},
+                                       {Term::kFreedomOfEstimate, 50.0},
+                                       {Term::kByChance, 1e-3}};
+  Shares shares;
+  shares.add(report);
+  const auto curve = shares.json().at("whole");
+  EXPECT_EQ(curve.at("checks"), 1);
+  EXPECT_EQ(curve.at("observed")[11], 1.0);
+  EXPECT_EQ(curve.at("observed")[13], 0.0);
+  EXPECT_NEAR(curve.at("expected")[0].get<double>(), 1.0, 1e-9);
+  EXPECT_NEAR(curve.at("expected")[5].get<double>(), 0.456, 0.01);  // of F(10, 50) beyond 1
+  EXPECT_THAT(shares.plot(), HasSubstr("T2, whole tensors"));
+}
+
 TEST(AblationCases, CanAllBeRun) {
   const std::vector<std::string> cases = ablation_cases(2, 9301);
   EXPECT_THAT(cases, SizeIs(::testing::Gt(6U)));

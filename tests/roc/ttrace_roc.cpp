@@ -115,6 +115,7 @@ int ablate_rows(const Options& asked, const std::string& command) {
   line.clear();
   testing::write_if_asked(asked.json, json_of(ablation, command).dump(1) + "\n");
   testing::write_if_asked(asked.page, ledger_page(ablation, command));
+  testing::write_if_asked(asked.plot, ablation.shares.plot());
   if (asked.page.empty()) {
     std::cout << ledger_page(ablation, command);
   }

@@ -1,5 +1,6 @@
 #include "support/earlier_version.h"
 #include "support/temporary_directory.h"
+#include "trace/file/hdf5_driver.h"
 #include "trace/file/rounded_sum.h"
 #include "trace/file/trace_reader.h"
 #include "trace/file/trace_writer.h"
@@ -227,6 +228,17 @@ TEST(TraceFile, ScalarsAndEmptyTensorsAreTensorsToo) {
     EXPECT_TRUE(read.bytes(read.records()[1]).empty());
     EXPECT_EQ(read.records()[1].norm, 0.0);
   }
+}
+
+// Symptom: whenever a file was closed, HDF5 read the class of our driver, which it had just freed.
+TEST(TraceFile, TheDriverOutlivesItsLastFile) {
+  const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+  WriteTarget target;
+  use_write_target(access, &target, "made up");
+  const hid_t driver = H5Pget_driver(access);
+  EXPECT_GT(H5Iis_valid(driver), 0);
+  H5Pclose(access);
+  EXPECT_GT(H5Iis_valid(driver), 0);
 }
 
 TEST(TraceFile, RankWithoutAnyTensorHasAReadableFile) {

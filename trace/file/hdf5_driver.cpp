@@ -12,6 +12,8 @@
 namespace ttrace {
 namespace {
 
+constexpr const char* kDriverAction = "set how the file is written";
+
 // The data that a property list keeps about a driver; HDF5 copies it.
 struct DriverInfo {
   WriteTarget* target;
@@ -158,15 +160,23 @@ H5FD_class_t driver_class() {
   return driver;
 }
 
+// HDF5 1.10 frees the class of a driver that nothing else refers to while it closes the last file,
+// and reads it afterwards. So the driver stays registered, unless somebody closes the library.
+hid_t registered_driver(const std::string& path) {
+  static const H5FD_class_t driver = driver_class();
+  static hid_t registered = H5I_INVALID_HID;
+  if (H5Iis_valid(registered) <= 0 || H5Iget_type(registered) != H5I_VFL) {
+    registered = H5FDregister(&driver);
+    hdf5_check(registered, path, kDriverAction);
+  }
+  return registered;
+}
+
 }  // namespace
 
 void use_write_target(hid_t access, WriteTarget* target, const std::string& path) {
-  constexpr const char* kAction = "set how the file is written";
-  static const H5FD_class_t driver = driver_class();
-  // The property list and every file made with it keep the driver alive.
-  const Hdf5Id id(H5FDregister(&driver), H5FDunregister, path, kAction);
   const DriverInfo info = {target};
-  hdf5_check(H5Pset_driver(access, id.get(), &info), path, kAction);
+  hdf5_check(H5Pset_driver(access, registered_driver(path), &info), path, kDriverAction);
 }
 
 }  // namespace ttrace

@@ -80,13 +80,12 @@ Calibration calibrated(const std::vector<std::string>& folders,
 
 void print_table(const Calibration& calibration) {
   std::vector<std::vector<std::string>> lines{
-      {"class", "statistic", "runs", "largest", "shipped", "calibrated"}};
+      {"statistic", "runs", "largest", "shipped", "calibrated"}};
   for (const CalibratedLimit& entry : calibration.table) {
-    lines.push_back({std::string(name_of(entry.key.tensor_class)),
-                     std::string(name_of(entry.key.statistic)),
+    lines.push_back({std::string(name_of(entry.statistic)),
                      std::to_string(entry.runs),
                      short_number(entry.largest),
-                     short_number(shipped_limit(entry.key)),
+                     short_number(shipped_factor(entry.statistic)),
                      short_number(entry.limit)});
   }
   write_columns(std::cout, lines, {.indent = 0, .numbers_last = true});
@@ -166,18 +165,19 @@ Manual calibrate_manual() {
       .name = "calibrate",
       .summary = "derive limits for your own program from runs known to be right",
       .synopses = {"RUN... [options]"},
-      .description = {"Every RUN is a folder that ttrace check made from a run known to be right: "
-                      "other seeds, batches and layouts of one program, in one precision. TTrace "
-                      "judges the runs again. It derives a limit for every class of tensors and "
-                      "every statistic from the largest value in each run, so that at most the "
-                      "stated rate of clean runs exceeds any limit (docs/verdict_reference.md).",
-                      "Pass the file to `ttrace check` and `ttrace diff` as --calibration. With "
-                      "fewer than 20 runs, the stated rate is an extrapolation.",
-                      "A run that raises an alarm under the shipped limits is refused, unless you "
-                      "vouch with --vouched that all runs are right: without such runs, the limits "
-                      "would follow from the runs that need them least. The output and the file "
-                      "state how many of all runs raise an alarm under the shipped limits, and how "
-                      "many under the new ones."},
+      .description =
+          {"Every RUN is a folder that ttrace check made from a run known to be right: "
+           "other seeds, batches and layouts of one program, in one precision. TTrace "
+           "judges the runs again. It derives a kernel factor for each of T2, T1 and their "
+           "factors from the largest that any check of a run would have taken, so that "
+           "at most the stated rate of clean runs exceeds any (docs/verdict_reference.md).",
+           "Pass the file to `ttrace check` and `ttrace diff` as --calibration. With "
+           "fewer than 20 runs, the stated rate is an extrapolation.",
+           "A run that raises an alarm under the shipped limits is refused, unless you "
+           "vouch with --vouched that all runs are right: without such runs, the limits "
+           "would follow from the runs that need them least. The output and the file "
+           "state how many of all runs raise an alarm under the shipped limits, and how "
+           "many under the new ones."},
       .options = named,
       .run = run_calibrate,
       .exit_codes = {{"0", "the file was written"},

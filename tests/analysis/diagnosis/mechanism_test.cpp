@@ -312,7 +312,7 @@ TEST_F(DiagnosisTest, RowsOfAnotherExpertAreToldByTheReference) {
   const Report report = report_of_run();
   ASSERT_TRUE(report.diagnosis.has_value());
   EXPECT_EQ(report.diagnosis->signature, Signature::kWrongOrder);
-  EXPECT_WORDING(report.diagnosis->sentence);
+  EXPECT_WORDING(report.diagnosis.value().sentence);
 }
 
 // Seen where layers of a later stage stayed in BF16: "no rank recorded it" and no more.
