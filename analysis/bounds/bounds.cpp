@@ -146,6 +146,7 @@ ErrorSpread Bounds::spread_against_noise(const Judged& judged) const {
           limits_.of(Statistic::kFactorOfReference),
           limits_.granted(Allowance::kFactorRounding, 1.0),
           limits_.granted(Allowance::kOwnSpread, kOwnSpreadLimit),
+          know_parts(judged.id) ? inherited_share(judged.id) : 0.0,
           freedom_of(judged),
           by_chance(),
           noise_.find(judged.id)};
@@ -264,12 +265,8 @@ std::optional<PartBounds> Bounds::of_parts(const Judged& judged) const {
   return parts;
 }
 
-// What an update brings to a step is the same thing in all its tensors, so that others of the kind
-// tell no more of its share than the passes do. Freedom of a sum by Satterthwaite.
-double Bounds::pooled_weight(const Judged& judged, const TensorNoise& noise, double weight) const {
-  const double own = static_cast<double>(noise.passes);
-  const double inherited = std::min(1.0, noise_.inherited(judged.id) / noise.mean_squared);
-  return 1.0 / (squared(inherited) / own + squared(1.0 - inherited) / (own + weight)) - own;
+double Bounds::inherited_share(const TensorId& id) const {
+  return std::min(1.0, noise_.inherited(id) / noise_.find(id)->mean_squared);
 }
 
 FactorBound Bounds::of_factor(const Judged& judged,
@@ -281,7 +278,10 @@ FactorBound Bounds::of_factor(const Judged& judged,
       noise.mean_squared * reference / static_cast<double>(judged.statistics.count);
   const VariancePrior& alike = noise_.of_kind(judged.id).spread(judged.dimensions).along;
   const double own = static_cast<double>(noise.passes);
-  const double pooled = pooled_weight(judged, noise, alike.weight(own));
+  // What an update brings to a step is the same thing in all its tensors, so that others of the
+  // kind tell no more of it than the passes do.
+  const double pooled =
+      freedom_of_sum(inherited_share(judged.id), own, own + alike.weight(own)) - own;
   const double along =
       growth * (own * *noise.along_squared + pooled * alike.mean() * independent) / (own + pooled) +
       others * independent;

@@ -86,6 +86,7 @@ struct ErrorSpread {
   double kernel_factor_along = 1.0;  // of a factor that all elements have in common
   double factor_roundings = 1.0;     // that a factor is always granted
   double own_spread = kOwnSpreadLimit;
+  double inherited = 0.0;  // share of the squared noise that updates brought from earlier steps
   double freedom = 1.0;    // degrees of freedom of the whole tensor's squared error
   double by_chance = 1.0;  // share of right tensors that exceed a limit
   // Noise passes, that tell how the errors of slices vary; null, or without slices: as if elements
@@ -182,10 +183,8 @@ class Bounds {
                                       const TensorNoise& noise,
                                       double growth,
                                       double others) const;
-  // Of what the like tell of a factor, given `weight` where nothing is inherited.
-  [[nodiscard]] double pooled_weight(const Judged& judged,
-                                     const TensorNoise& noise,
-                                     double weight) const;
+  // i^2 / s^2 of a tensor that noise moved.
+  [[nodiscard]] double inherited_share(const TensorId& id) const;
   // nu of one pass.
   [[nodiscard]] double freedom_of(const Judged& judged) const;
   // Of one of three checks of one tensor.

@@ -94,6 +94,10 @@ double VariancePrior::weight(double freedom) const {
   return std::clamp((2.0 * freedom - 4.0 + 4.0 * relative * freedom) / excess, 0.0, of_others);
 }
 
+double freedom_of_sum(double share, double freedom, double of_rest) {
+  return 1.0 / (squared(share) / freedom + squared(1.0 - share) / of_rest);
+}
+
 RatioLimit ratio_limit(double kernel_factor,
                        double freedom,
                        double freedom_of_estimate,

@@ -68,6 +68,10 @@ class VariancePrior {
   double count_ = 0.0;
 };
 
+// Degrees of freedom of a sum of two estimates, of which the first has `share` of it and `freedom`
+// of its own, the other one `of_rest` (Satterthwaite).
+[[nodiscard]] double freedom_of_sum(double share, double freedom, double of_rest);
+
 // A limit, and where it is from.
 struct RatioLimit {
   double kernel_factor = 1.0;

@@ -134,8 +134,10 @@ std::vector<Check> GoldenCheck::compare(const Match& match,
   GoldenComparison result;
   result.reference_error = of_reference.error_norm();
   result.candidate_error = moments[1].all.error_norm();
-  const double freedom =
+  const double of_step =
       spread.passes != nullptr ? spread.freedom : std::min(spread.freedom, Scatter().freedom());
+  // An update flips its sign in one run and not in the other: one event, whatever it reaches.
+  const double freedom = freedom_of_sum(spread.inherited, 1.0, of_step);
   result.limit = ratio_limit(kKernelFactor, freedom, freedom, spread.by_chance).value;
   if (result.reference_error > least_error_ * of_reference.reference_norm()) {
     result.least = 1.0 / result.limit;

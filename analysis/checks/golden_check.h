@@ -19,8 +19,10 @@
 //                 of the stored value; otherwise c could not be nearer
 //
 // nu is that of the noise passes' errors, and where they say nothing, that of a thing of which
-// nothing is known. u is the relative error of one rounding of the run's stored type. Two numbers
-// have one degree of freedom and an enormous limit, because their ratio may be anything.
+// nothing is known. The share of the noise that updates brought from earlier steps has one degree
+// of freedom: an update of Adam flips its sign in one run and not in the other. u is the relative
+// error of one rounding of the run's stored type. Two numbers have one degree of freedom and an
+// enormous limit, because their ratio may be anything.
 //
 // Thread-safety: immutable; compare() may run in any number of threads.
 #pragma once

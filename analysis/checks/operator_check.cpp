@@ -34,10 +34,11 @@ double equal_part(const Statistics& statistics) {
                               : 0.0;
 }
 
-// The extra rounding that the layout causes, relative to the operators' own roundings.
+// The extra rounding that the layout causes in every part, relative to the operators' own
+// roundings.
 double growth_of(const OperatorResidual& residual) {
   const double own = residual.own();
-  return own > 0.0 ? squared(residual.scale() / own) : 1.0;
+  return own > 0.0 ? (squared(residual.scale()) - residual.anywhere) / squared(own) : 1.0;
 }
 
 // 0 of none.
@@ -89,6 +90,7 @@ std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
   SliceBound bound;
   bound.noise = &noise;
   bound.growth = growth_of(residual);
+  bound.added_squared = residual.anywhere;
   bound.relative_squared =
       bound.growth * squared(residual.rounding) / parts.candidate.all.reference_squared;
   const std::vector<double> by_slice =
@@ -160,8 +162,9 @@ std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
   const double norm_squared = all.reference_squared;
   FactorComparison result;
   result.deviation = all.along_reference / norm_squared;
-  result.scale = std::sqrt((squared(twin.all.along_reference) + variance.value) *
-                               growth_of(residual) / squared(norm_squared) +
+  const double growth = squared(residual.scale() / residual.own());
+  result.scale = std::sqrt((squared(twin.all.along_reference) + variance.value) * growth /
+                               squared(norm_squared) +
                            squared(factor_rounding(kind, spread)) + squared(step.value_or(0.0)));
   result.least =
       spread.own_spread * std::sqrt(variance_along(parts.candidate).value) / norm_squared;
@@ -322,8 +325,10 @@ void OperatorCheck::add_components(const Match& match,
   yardstick.add(Component::kNative, squared(residual.native));
   yardstick.raise_to(Component::kOperatorRounding,
                      std::max(squared(residual.rounding), squared(residual.bias)));
-  yardstick.add(Component::kRankSums,
-                sums_.squared_rounding(match, squared_norm, squared(residual.own())));
+  const double own = squared(residual.own());
+  yardstick.add(Component::kRankSums, sums_.squared_rounding(match, squared_norm, own));
+  residual.anywhere = allowances_.granted(Allowance::kRankSums, sums_.of_ring(match.id, own));
+  yardstick.add(Component::kRankSums, residual.anywhere);
   yardstick.add(Component::kClippingNorm, squared(clipping) * squared_norm);
   yardstick.add(Component::kOtherGrid,
                 other_grid ? squared_other_grid(match, sides.error.all) : 0.0);

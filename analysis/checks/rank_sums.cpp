@@ -158,10 +158,12 @@ double RankSums::of_gradients(const Match& match, double norm_squared) const {
 }
 
 double RankSums::squared_rounding(const Match& match, double norm_squared, double own) const {
-  const double of_ring =
-      match.id.kind == Kind::kGradInput ? 2.0 * static_cast<double>(ring_ - 1) * own : 0.0;
-  return stored_addends(match) + of_collectives(match, norm_squared, own) + of_ring +
+  return stored_addends(match) + of_collectives(match, norm_squared, own) +
          of_gradients(match, norm_squared);
+}
+
+double RankSums::of_ring(const TensorId& id, double own) const {
+  return id.kind == Kind::kGradInput ? 2.0 * static_cast<double>(ring_ - 1) * own : 0.0;
 }
 
 }  // namespace ttrace

@@ -13,7 +13,9 @@
 //   operators behind it to enlarge its rounding as they enlarged their own.
 // - The tensor is stored as addends, which the comparison adds up in F64: the first term.
 // - Ring attention adds up p rounded parts of a gradient of its inputs, and rounds p - 1 sums of
-//   them, inside of the operator: 2 (p - 1) times what the operators themselves round.
+//   them, inside of the operator: 2 (p - 1) times what the operators themselves round. Nobody sees
+//   the parts, and they cancel in some rows (those of a document's first tokens), so that all of it
+//   may lie in one part of the tensor.
 // - Data-parallel ranks add up gradients of their own samples in buckets of many parameters, so
 //   that no sum belongs to one record. v_i are the parameter's gradients that rank i recorded, and
 //   where main grads are BF16 or F16, every sum was rounded; in F32 and F64 that is negligible. If
@@ -55,8 +57,10 @@ class RankSums {
  public:
   explicit RankSums(const Trace& candidate);
 
-  // e^2 of c. `norm_squared`: ||c||^2; `own`: the square of what the operators themselves round.
+  // e^2 of c without that of a ring. `norm_squared`: ||c||^2; `own`: the square of what the
+  // operators themselves round.
   [[nodiscard]] double squared_rounding(const Match& match, double norm_squared, double own) const;
+  [[nodiscard]] double of_ring(const TensorId& id, double own) const;
   // Whether `id` is a main grad whose addends the candidate did not record.
   [[nodiscard]] bool is_without_addends(const TensorId& id) const;
 

@@ -100,6 +100,31 @@ TEST_F(GoldenCheckTest, ReferenceThatWasRoundedOnceLeavesNoRoomToBeTooAccurate) 
   EXPECT_FALSE(report.diverged());
 }
 
+// Symptom: a clean run of two steps alarmed at the embedding of the second one, whose errors are a
+// few updates that flipped their signs in one run and not in the other.
+TEST_F(GoldenCheckTest, WhatAnUpdateBroughtIsOneEvent) {
+  const auto both = [&](const std::string& name, const std::vector<double>& values) {
+    TraceBuilder builder(folder_ / name, name);
+    builder.manifest.precision = precision_;
+    builder.add(0, {kGoldenOutput, values})
+        .add(0, {"s0/m0/param_grad/w/0", values})
+        .add(0, {"s1/m0/output/a/0", values});
+    return builder.write();
+  };
+  const Trace golden = both("golden", truth_);
+  options_.golden = &golden;
+  const Trace reference = both("reference", off(truth_, 0.02, 1.0));
+  testing::write_noise_passes(reference.directory(),
+                              {testing::noise_row(kGoldenOutput, 0.01, 0.01),
+                               testing::noise_row("s0/m0/param_grad/w/0", 0.01, 0.01),
+                               testing::noise_row("s1/m0/output/a/0", 0.1, 0.1)});
+  const Report report = diff(reference, both("candidate", off(truth_, 0.0005, 2.0)), options_);
+  ASSERT_EQ(report.tensors.size(), 3U);
+  EXPECT_TRUE(report.tensors[0].fails(Question::kTooAccurate));
+  EXPECT_FALSE(report.tensors[2].fails(Question::kTooAccurate));
+  EXPECT_NEAR(report.tensors[2].find(Question::kTooCoarse)->term(Term::kRho), 0.025, 1e-3);
+}
+
 // Symptom: a loss that was exact by chance made the candidate's too coarse.
 TEST_F(GoldenCheckTest, TheRatioOfTwoSingleNumbersMayBeAnything) {
   id_ = "s0/m0/loss/loss/0";

@@ -333,6 +333,36 @@ TEST_F(OperatorCheckTest, GradientsOfInputsAreGrantedMoreWhereSequencesAreCut) {
   EXPECT_EQ(parts("no-longer-usual", 2, "cp", {{"context_parallel", "ring"}}), 0.0);
 }
 
+// Symptom: in a clean F32 run over a ring of four ranks the first row of a document was off by 4.2
+// times its own rounding: the parts that a ring adds up cancel there, and nobody sees them.
+TEST_F(OperatorCheckTest, WhatARingRoundsMayAllLieInOneRow) {
+  constexpr std::int64_t kRows = 64;
+  constexpr std::int64_t kColumns = 128;
+  const std::vector<double> right = wavy(kRows * kColumns, 0.4);
+  std::vector<double> found = off(right, 0.0016, 3.0);
+  for (std::size_t column = 0; column < kColumns; ++column) {
+    found[column] = right[column] * 1.01;
+  }
+  const auto is_beyond = [&](const std::string& axis) {
+    const auto write = [&](const std::string& name, const std::vector<double>& values, int ranks) {
+      TraceBuilder builder(folder_ / (name + axis), "forced", ranks, axis);
+      for (int rank = 0; rank < ranks; ++rank) {
+        builder.add(rank, {"s0/m0/grad_input/a/0", values, kType, {kRows, kColumns}, {}});
+      }
+      return builder.write();
+    };
+    const ForcedTraces forced{write("wide", right, 1), write("native", off(right, 0.0016, 2.0), 1)};
+    const Trace candidate = write("candidate", found, 4);
+    const Match both = match(forced.wide, candidate).at(0);
+    const ErrorSpread spread{.kernel_factor = 1.5, .freedom = kRows * kColumns, .by_chance = 1e-6};
+    return OperatorCheck(forced, candidate)
+        .compare(both, merge(both.candidate), spread)
+        ->slice->beyond();
+  };
+  EXPECT_TRUE(is_beyond("tp"));
+  EXPECT_FALSE(is_beyond("cp"));
+}
+
 // Symptom: 0.3 % too much weight decay, which is 3e-7 of a weight, was within the difference that
 // sums in another order may have. But an update is not a sum.
 TEST_F(OperatorCheckTest, MastersAreJudgedByTwoRoundingsAndTheStep) {
