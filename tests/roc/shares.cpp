@@ -59,7 +59,10 @@ void draw_axes(std::ostream& out) {
     const double y = down(std::pow(10.0, -decade));
     out << "<path d=\"M" << kSharesLeft << ' ' << y << 'h' << kSharesWidth
         << "\" stroke=\"#ddd\"/>\n"
-        << text_at(kSharesLeft - 8.0, y + 4.0, "1e-" + std::to_string(decade), "end");
+        << text_at(kSharesLeft - 8.0,
+                   y + 4.0,
+                   decade == 0 ? "1" : "1e-" + std::to_string(decade),
+                   "end");
   }
 }
 
