@@ -96,13 +96,13 @@ struct ErrorSpread {
 
 // What the parts of one tensor are judged with.
 struct SliceBound {
-  const TensorNoise* noise = nullptr;     // with slices
-  double growth = 1.0;                    // of squared noise, as that of the whole tensor grows
-  double inherited = 0.0;                 // times the most that one slice has beyond its noise ...
-  const TensorNoise* before = nullptr;    // ... before any update; null: of a first step
-  double added_squared = 0.0;             // components of the whole that may lie in any part
-  double relative_squared = 0.0;          // least squared noise over sum r^2 of the part
-  std::span<const double> by_slice = {};  // least squared noise of every slice; empty: 0
+  const TensorNoise* noise = nullptr;   // with slices
+  double growth = 1.0;                  // of squared noise, as that of the whole tensor grows
+  double inherited = 0.0;               // times the most that one slice has beyond its noise ...
+  const TensorNoise* before = nullptr;  // ... before any update; null: of a first step
+  double added_squared = 0.0;           // components of the whole that may lie in any part
+  double relative_squared = 0.0;        // least squared noise over sum r^2 of the part
+  std::vector<double> by_slice = {};    // least squared noise of every slice; empty: 0
   ErrorSpread spread = {};
 };
 

@@ -93,9 +93,7 @@ std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
   bound.added_squared = residual.anywhere;
   bound.relative_squared =
       bound.growth * squared(residual.rounding) / parts.candidate.all.reference_squared;
-  const std::vector<double> by_slice =
-      spread_over(parts.candidate, parts.pair.shape.size() - 1, by_feature);
-  bound.by_slice = by_slice;
+  bound.by_slice = spread_over(parts.candidate, parts.pair.shape.size() - 1, by_feature);
   bound.spread = spread;
   return worst_slice(parts.pair, parts.candidate, {bound, match.candidate, head});
 }

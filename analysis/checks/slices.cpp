@@ -1,9 +1,8 @@
 #include "analysis/checks/slices.h"
 
 #include "analysis/align/values.h"
-#include "analysis/bounds/limits.h"
+#include "analysis/checks/shard_sums.h"
 #include "analysis/findings/wording.h"
-#include "trace/place/boxes.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,56 +13,18 @@
 namespace ttrace {
 namespace {
 
-// Row-major position of `index`.
-std::int64_t position_of(std::span<const std::int64_t> index, std::span<const std::int64_t> shape) {
-  std::int64_t position = 0;
-  for (std::size_t dim = 0; dim < shape.size(); ++dim) {
-    position = position * shape[dim] + index[dim];
-  }
-  return position;
-}
-
-SliceSums sum_box(const TensorPair& pair, const Rectangle& box) {
-  std::int64_t rows = 1;
-  for (std::size_t dim = 0; dim + 1 < box.extent.size(); ++dim) {
-    rows *= box.extent[dim];
-  }
-  const std::int64_t length = box.extent.empty() ? 1 : box.extent.back();
-  std::vector<std::int64_t> index = box.logical_start;
-  SliceSums sums;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t start = position_of(index, pair.shape);
-    sums.add(sum_elements(pair.reference_type,
-                          advance(pair.reference, pair.reference_type, start),
-                          pair.candidate_type,
-                          advance(pair.candidate, pair.candidate_type, start),
-                          length));
-    for (std::size_t dim = index.size(); dim-- > 1;) {
-      const std::size_t outer = dim - 1;
-      if (++index[outer] < box.logical_start[outer] + box.extent[outer]) {
-        break;
-      }
-      index[outer] = box.logical_start[outer];
-    }
-  }
-  return sums;
-}
-
-std::int64_t elements_of(const Placement& placement) {
-  std::int64_t elements = 0;
-  for (const Rectangle& box : rectangles(placement)) {
-    elements +=
-        std::accumulate(box.extent.begin(), box.extent.end(), std::int64_t{1}, std::multiplies<>());
-  }
-  return elements;
-}
-
 // Indices [begin, end) of one dimension.
 struct Range {
   std::size_t dim = 0;
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
+
+double sum_over(std::span<const double> slices, const Range& range) {
+  const auto part = slices.subspan(static_cast<std::size_t>(range.begin),
+                                   static_cast<std::size_t>(range.end - range.begin));
+  return std::accumulate(part.begin(), part.end(), 0.0);
+}
 
 std::string range_text(const Range& range) {
   return std::to_string(range.begin) + ":" + std::to_string(range.end);
@@ -128,11 +89,11 @@ class Search {
     if (before == nullptr || before->slices.size() != noise_.slices.size()) {
       return 0.0;
     }
+    const auto now = slicing.of(noise_.slices);
+    const auto then = slicing.of(before->slices);
     double most = 0.0;
-    for (std::size_t at = slicing.first;
-         at < slicing.first + static_cast<std::size_t>(slicing.count);
-         ++at) {
-      most = std::max(most, noise_.slices[at] - before->slices[at]);
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      most = std::max(most, now[i] - then[i]);
     }
     return context_.bound.inherited * most;
   }
@@ -144,11 +105,11 @@ class Search {
     if (passes == nullptr || passes->slices_fourth.size() != slices_.sums.size()) {
       return elements;
     }
+    const auto means = slicing.of(passes->slices);
+    const auto fourths = slicing.of(passes->slices_fourth);
     Scatter scatter;
-    for (std::size_t at = slicing.first;
-         at < slicing.first + static_cast<std::size_t>(slicing.count);
-         ++at) {
-      scatter.add(passes->slices[at], passes->slices_fourth[at], passes->passes);
+    for (std::size_t i = 0; i < means.size(); ++i) {
+      scatter.add(means[i], fourths[i], passes->passes);
     }
     return std::min(elements, scatter.freedom());
   }
@@ -157,10 +118,8 @@ class Search {
   [[nodiscard]] PartLimit limit_of(const Slicing& slicing) const {
     VariancePrior alike;
     const double expected = noise_.mean_squared / static_cast<double>(slicing.count);
-    for (std::size_t at = slicing.first;
-         at < slicing.first + static_cast<std::size_t>(slicing.count);
-         ++at) {
-      alike.add(noise_.slices[at] / expected);
+    for (const double noise : slicing.of(noise_.slices)) {
+      alike.add(noise / expected);
     }
     const double samples = noise_.passes;
     const double freedom = freedom_of(slicing);
@@ -298,9 +257,7 @@ class Search {
     for (std::size_t i = 0; i < heads.size(); ++i) {
       const Range range{
           last, static_cast<std::int64_t>(i) * size, static_cast<std::int64_t>(i + 1) * size};
-      const auto first =
-          noise_.slices.begin() + static_cast<std::ptrdiff_t>(slicing->first) + range.begin;
-      const double noise = std::accumulate(first, first + size, 0.0);
+      const double noise = sum_over(slicing->of(noise_.slices), range);
       PartLimit own = limit;
       own.least = least_of(*slicing, range);
       if (offer(compare(heads[i], noise, own))) {
@@ -313,13 +270,8 @@ class Search {
 
   // Of the squared noise of a run of slices.
   [[nodiscard]] double least_of(const Slicing& slicing, const Range& range) const {
-    if (context_.bound.by_slice.empty()) {
-      return 0.0;
-    }
-    const auto of_slices =
-        context_.bound.by_slice.subspan(slicing.first + static_cast<std::size_t>(range.begin),
-                                        static_cast<std::size_t>(range.end - range.begin));
-    return std::accumulate(of_slices.begin(), of_slices.end(), 0.0);
+    return context_.bound.by_slice.empty() ? 0.0
+                                           : sum_over(slicing.of(context_.bound.by_slice), range);
   }
 
   // The part of the noise that lies in what a dimension's segments hold.
@@ -331,9 +283,8 @@ class Search {
         share += static_cast<double>(segment.extent) / static_cast<double>(pair_.shape[dim]);
         continue;
       }
-      const auto first =
-          noise_.slices.begin() + static_cast<std::ptrdiff_t>(slicing->first) + segment.logical;
-      share += std::accumulate(first, first + segment.extent, 0.0) / noise_.mean_squared;
+      const Range range{dim, segment.logical, segment.logical + segment.extent};
+      share += sum_over(slicing->of(noise_.slices), range) / noise_.mean_squared;
     }
     return share;
   }
@@ -349,7 +300,7 @@ class Search {
                    const std::int64_t held = elements_of(shard.record->placement);
                    return held > 0 && held < all;
                  });
-    for (const ShardSums& shard : sum_shards(pair_, parts)) {
+    for (const ShardSums& shard : sum_shards(pair_, slices_, parts)) {
       const Placement& placement = *shard.placement;
       double noise = noise_.mean_squared;
       if (placement.flat) {
@@ -374,10 +325,6 @@ class Search {
   bool has_any_ = false;
 };
 
-bool have_one_region(const Placement& left, const Placement& right) {
-  return left.dims == right.dims && left.flat == right.flat;
-}
-
 }  // namespace
 
 std::vector<std::int64_t> leading_shape(std::span<const std::int64_t> shape) {
@@ -400,26 +347,6 @@ std::vector<SliceSums> sum_groups(std::span<const SliceSums> slices, std::int64_
     groups[i / static_cast<std::size_t>(size)].add(slices[i]);
   }
   return groups;
-}
-
-std::vector<ShardSums> sum_shards(const TensorPair& pair, std::span<const Shard> shards) {
-  std::vector<ShardSums> result;
-  for (const Shard& shard : shards) {
-    const Placement& placement = shard.record->placement;
-    const auto same = std::find_if(result.begin(), result.end(), [&](const ShardSums& other) {
-      return have_one_region(*other.placement, placement);
-    });
-    if (same != result.end()) {
-      same->ranks.push_back(shard.rank);
-      continue;
-    }
-    ShardSums sums{&placement, {shard.rank}, {}};
-    for (const Rectangle& box : rectangles(placement)) {
-      sums.sums.add(sum_box(pair, box));
-    }
-    result.push_back(std::move(sums));
-  }
-  return result;
 }
 
 std::optional<SliceComparison> worst_slice(const TensorPair& pair,

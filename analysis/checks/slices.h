@@ -25,8 +25,6 @@
 #include "trace/merge/merge.h"
 #include "trace/sums/slices.h"
 
-#include <ttrace/placement.h>
-
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -70,18 +68,6 @@ void add_terms(const RatioLimit& ratio, Check& check);
 // `size` divides their number.
 [[nodiscard]] std::vector<SliceSums> sum_groups(std::span<const SliceSums> slices,
                                                 std::int64_t size);
-
-// The parts of a tensor that ranks hold; replicas and addends of one region are one part.
-struct ShardSums {
-  const Placement* placement = nullptr;  // of the first of the ranks
-  std::vector<int> ranks;
-  SliceSums sums;
-};
-
-// Sums over the logical elements of each rank's placement. Requires: placements within the pair's
-// shape.
-[[nodiscard]] std::vector<ShardSums> sum_shards(const TensorPair& pair,
-                                                std::span<const Shard> shards);
 
 // What parts of a tensor are judged by.
 struct SliceContext {

@@ -1,6 +1,7 @@
 #include "analysis/checks/slices.h"
 
 #include "analysis/bounds/limits.h"
+#include "analysis/checks/shard_sums.h"
 #include "analysis/diff.h"
 #include "analysis/reports/report_writers.h"
 #include "analysis/trace_builder.h"
@@ -71,7 +72,7 @@ class SumShards : public ::testing::Test {
   std::vector<ShardSums> run() const {
     const TensorPair pair{
         shape_, ElementType::kF64, reference_.data(), ElementType::kF64, candidate_.data()};
-    return sum_shards(pair, shards_);
+    return sum_shards(pair, sum_slices(pair), shards_);
   }
 
   std::vector<std::int64_t> shape_{kSlicedRows, kSlicedColumns};

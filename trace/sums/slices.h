@@ -56,6 +56,11 @@ struct Slicing {
   std::size_t first = 0;   // position of slice 0 among those of all slicings
 
   [[nodiscard]] bool is_of_rows() const { return dim == kRows; }
+  // What its own slices have of a list of all slicings' slices.
+  template <class T>
+  [[nodiscard]] std::span<const T> of(const std::vector<T>& all) const {
+    return std::span(all).subspan(first, static_cast<std::size_t>(count));
+  }
   bool operator==(const Slicing&) const = default;
 };
 
@@ -84,7 +89,7 @@ struct Slices {
   SliceSums all;                // of the whole tensor
 
   [[nodiscard]] std::span<const SliceSums> of(const Slicing& slicing) const {
-    return std::span(sums).subspan(slicing.first, static_cast<std::size_t>(slicing.count));
+    return slicing.of(sums);
   }
   // Null where this dimension is not sliced.
   [[nodiscard]] const Slicing* along(std::size_t dim) const;
