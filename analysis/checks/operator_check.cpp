@@ -34,11 +34,11 @@ double equal_part(const Statistics& statistics) {
                               : 0.0;
 }
 
-// The extra rounding that the layout causes in every part, relative to the operators' own
-// roundings.
-double growth_of(const OperatorResidual& residual) {
+// The extra rounding that the layout causes, but for what may lie `anywhere`, relative to the
+// operators' own roundings.
+double growth_of(const OperatorResidual& residual, double anywhere) {
   const double own = residual.own();
-  return own > 0.0 ? (squared(residual.scale()) - residual.anywhere) / squared(own) : 1.0;
+  return own > 0.0 ? (squared(residual.scale()) - anywhere) / squared(own) : 1.0;
 }
 
 // 0 of none.
@@ -89,7 +89,7 @@ std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
   }
   SliceBound bound;
   bound.noise = &noise;
-  bound.growth = growth_of(residual);
+  bound.growth = growth_of(residual, residual.anywhere);
   bound.added_squared = residual.anywhere;
   bound.relative_squared =
       bound.growth * squared(residual.rounding) / parts.candidate.all.reference_squared;
@@ -160,7 +160,7 @@ std::optional<FactorComparison> compare_factor(const OperatorResidual& residual,
   const double norm_squared = all.reference_squared;
   FactorComparison result;
   result.deviation = all.along_reference / norm_squared;
-  const double growth = squared(residual.scale() / residual.own());
+  const double growth = growth_of(residual, 0.0);
   result.scale = std::sqrt((squared(twin.all.along_reference) + variance.value) * growth /
                                squared(norm_squared) +
                            squared(factor_rounding(kind, spread)) + squared(step.value_or(0.0)));
