@@ -136,8 +136,8 @@ class Bounds {
   [[nodiscard]] Bound of(const Judged& judged) const;
   // The largest difference of an element between two copies of a tensor, or between a recomputed
   // value and the first: 0, they must be equal, unless the reference did not reproduce the tensor
-  // or an earlier one. Then limit(class) times the largest difference of an element that the
-  // self-check or a noise pass showed, and 2 ulp of the largest element. `copies` are at least one.
+  // or an earlier one. Then 4 times the largest difference of an element that the self-check or a
+  // noise pass showed, and 2 ulp of the largest element. `copies` are at least one.
   [[nodiscard]] double of_copies(const Match& match, std::span<const Shard> copies) const;
   // Of its parts, and of a deviation a = <c - r, r> / <r, r> of its factor from 1; nothing of what
   // passes did not store or move. Requires: bounds_.of(judged) came from noise.

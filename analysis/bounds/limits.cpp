@@ -17,10 +17,10 @@ struct Row {
   double default_factor = 0.0;
 };
 
-// Of the statistics, in their order. Over the clean runs of docs/verdict_reference.md (limits of
-// T2, residual) the largest error came to 1.05 and 0.61 of its limit in T2 at a factor of 1, in T1
-// to 1.08 and 0.58, with room until more runs are measured. No kernel was seen that shares one
-// error among all elements, which chance does not explain.
+// Of the statistics, in their order. At a factor of 1 the largest error of clean runs came to 1.05
+// and 0.61 of its limit in T2 (40 random layouts and tests/end_to_end), and in T1 to 1.31 and 0.51
+// (37 runs of docs/figures/ledger.md). No kernel was seen that shares one error among all elements,
+// which chance does not explain.
 constexpr std::array<double, kStatistics.size()> kKernelFactors = {1.25, 1.0, 1.5, 1.0};
 
 constexpr std::array kRows = {

@@ -2,9 +2,8 @@
 // another kernel may err than the scale says. What chance adds to them is in spread.h; what makes
 // up a scale in bounds.h (T2) and operator_check.h (T1).
 //
-// Limits for a program of one's own replace these where it has a calibration, see calibration.h.
-// What a statistic is never depends on limits: where a shipped limit is part of its scale
-// (bounds.h), or decides what is not calibrated (choices of experts), it stays the shipped one.
+// Factors for a program of one's own replace these where it has a calibration, see calibration.h.
+// Scales, class defaults and choices of experts never depend on them.
 //
 // Thread-safety: free functions without shared state; Limits is a plain value.
 #pragma once
