@@ -27,7 +27,7 @@ BELOW = {
     "trace/merge": "trace/file",
     "trace/file": "trace/place",
     "trace/place": "trace/base",
-    "trace/sums": "trace/kernels",
+    "trace/sums": "trace/kernels trace/place",
     "trace/kernels": "trace/base",
     "trace/base": "",
     "hooks/session": "hooks/capture",
