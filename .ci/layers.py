@@ -25,7 +25,7 @@ from include_graph import Arrow, Graph
 BELOW = {
     "trace/samples": "trace/merge",
     "trace/merge": "trace/file",
-    "trace/file": "trace/place",
+    "trace/file": "trace/sums",
     "trace/place": "trace/base",
     "trace/sums": "trace/kernels trace/place",
     "trace/kernels": "trace/base",

@@ -197,7 +197,7 @@ Hypotheses source(const Evidence& evidence, const Sides& sides) {
                       : fmt::format("begin this step with the same {}: check what a checkpoint "
                                     "stores and the program loads, and what the steps before do",
                                     id.path),
-                  comparison ? comparison->different : 0,
+                  comparison && !comparison->is_estimate ? comparison->different : 0,
                   sides.size()));
 }
 

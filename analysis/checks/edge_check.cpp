@@ -50,10 +50,12 @@ bool a_sum_lies_between(const Match& source, const Match& taken) {
 }
 
 std::string difference_text(const Statistics& statistics) {
-  return fmt::format("{} of {} differ, with an error of {} of its norm",
-                     statistics.different,
-                     counted(statistics.count, "element"),
-                     short_number(statistics.relative_error()));
+  return fmt::format(
+      "{} differ, with an error of {} of its norm",
+      statistics.is_estimate
+          ? "its digest and what was taken"
+          : fmt::format("{} of {}", statistics.different, counted(statistics.count, "element")),
+      short_number(statistics.relative_error()));
 }
 
 // The source of the bound.

@@ -4,8 +4,10 @@
 #include "analysis/checks/cast_check.h"
 #include "analysis/checks/codes_check.h"
 #include "analysis/checks/gradient_factor.h"
+#include "analysis/checks/recompute_check.h"
 #include "analysis/checks/routing_check.h"
 #include "analysis/checks/sample_check.h"
+#include "analysis/checks/sketch_parts.h"
 #include "analysis/checks/structure.h"
 #include "analysis/checks/values_check.h"
 #include "analysis/findings/wording.h"
@@ -68,43 +70,6 @@ bool is_nothing_but_noise(const Comparison& comparison, const Bound& bound) {
          *bound.scale >= comparison.reference_norm;
 }
 
-// Whether merged shards equal their first forward, or are within what copies may differ by.
-struct RecomputeResult {
-  std::optional<Comparison> comparison;
-  std::vector<Check> checks;
-};
-
-RecomputeResult check_recompute(std::span<const Shard> first,
-                                std::span<const Shard> again,
-                                double of_copies) {
-  constexpr auto kWhere = "first forward";
-  RecomputeResult result;
-  const auto add = [&](std::vector<Check> checks) {
-    std::ranges::move(checks, std::back_inserter(result.checks));
-  };
-  MergeResult value = merge(again);
-  add(structure_checks(value, of_copies));
-  MergeResult expected = merge(first);  // its own verdict reports what is wrong with it
-  add(type_checks(first, again, kWhere));
-  if (!expected.has_tensor() || !have_one_shape(expected, value)) {
-    add(shape_checks(expected, value, kWhere));
-    return result;
-  }
-  add(row_checks(expected, value, kWhere, "recomputed value"));
-  const Statistics statistics = statistics_of(expected, value);
-  result.comparison = comparison_of(statistics, expected.shape);
-  if (statistics.different > 0 && !(of_copies > 0.0 && statistics.max_difference <= of_copies)) {
-    result.checks.push_back(
-        failed(Question::kRecompute,
-               fmt::format("{} of {} of the recomputed value differ from the first forward, with "
-                           "an error of {} of the first forward's norm",
-                           statistics.different,
-                           counted(statistics.count, "element"),
-                           short_number(statistics.relative_error()))));
-  }
-  return result;
-}
-
 }  // namespace
 
 // Compares both sides.
@@ -114,6 +79,7 @@ struct Judge::Subject {
   MergeResult reference;
   MergeResult candidate;                // in the order of the reference's choices of experts
   std::optional<MergeResult> own = {};  // in the order of its own choices, where that is another
+  std::optional<SketchPair> sketches = {};  // where one side kept no more
   bool is_choices = false;
   bool is_dyadic = false;
   std::int64_t reordered = 0;  // tokens whose order that is
@@ -124,6 +90,10 @@ struct Judge::Subject {
   bool rescaled = false;
   bool are_powers_of_two = false;
 
+  // Whether one side kept no more than a sketch.
+  [[nodiscard]] bool by_sketch() const {
+    return reference.sketch.has_value() || candidate.sketch.has_value();
+  }
   [[nodiscard]] bool has_bound() const { return !is_choices && !is_dyadic && !tolerance; }
   [[nodiscard]] ElementType type() const {
     return coarser(storage_type(match.reference), storage_type(match.candidate));
@@ -276,7 +246,7 @@ std::optional<Judge::Subject> Judge::prepare(const Match& match,
   }
   ask_recompute(match, verdict);
   verdict.tensor_class = class_of(match.id, reference.shape.size());
-  if (!reference.has_tensor() || part_missing) {
+  if (!reference.has_values() || part_missing) {
     excuse_interruption(verdict);
     return std::nullopt;
   }
@@ -302,7 +272,7 @@ std::optional<Judge::Subject> Judge::prepare(const Match& match,
   follow_choices(subject);
   subject.comparison = comparison_of(subject.statistics, reference.shape);
   subject.comparison.reordered = subject.reordered;
-  if (subject.comparison.nonfinite > 0) {
+  if (subject.comparison.nonfinite > 0 && !subject.by_sketch()) {
     subject.comparison.nan = nan_on_both(pair_of(reference, candidate));
   }
   verdict.comparison = subject.comparison;
@@ -313,6 +283,14 @@ std::optional<Judge::Subject> Judge::prepare(const Match& match,
 }
 
 void Judge::sum(Subject& subject) const {
+  if (subject.by_sketch()) {
+    subject.sketches.emplace(
+        SketchPair{sketch_of(subject.reference), sketch_of(subject.candidate)});
+    Moments moments = moments_of(subject.sketches->reference, subject.sketches->candidate);
+    subject.statistics = std::move(moments.all);
+    subject.slices = std::move(moments.slices);
+    return;
+  }
   const SummedPair pair = summed(subject.reference,
                                  subject.candidate,
                                  subject.has_bound() && bounds_.know_parts(subject.match.id));
@@ -323,7 +301,7 @@ void Judge::sum(Subject& subject) const {
 
 // The forced passes made the candidate's choices, in its order; the reference did not.
 void Judge::follow_choices(Subject& subject) const {
-  if (!subject.match.choices || subject.statistics.different == 0) {
+  if (!subject.match.choices || subject.statistics.different == 0 || subject.by_sketch()) {
     return;
   }
   auto ordered = in_order_of_reference(matches_[*subject.match.choices], subject.candidate);
@@ -357,7 +335,7 @@ std::vector<Judge::Ask> Judge::questions(const TensorId& id) const {
 }
 
 void Judge::ask_finite(const Subject& subject, TensorVerdict& verdict) const {
-  if (!subject.is_choices) {
+  if (!subject.is_choices && !subject.by_sketch()) {
     add_all(finite_checks(
                 pair_of(subject.reference, subject.candidate), subject.statistics, subject.match),
             verdict);
@@ -384,6 +362,11 @@ void Judge::ask_dyadic(const Subject& subject, TensorVerdict& verdict) const {
 
 void Judge::ask_tolerance(const Subject& subject, TensorVerdict& verdict) const {
   if (subject.tolerance && !subject.is_choices && !subject.is_dyadic) {
+    TTRACE_CHECK(!subject.by_sketch(),
+                 UsageError,
+                 "a tolerance compares elements, but of ",
+                 to_string(subject.match.id),
+                 " a sketch was kept");
     verdict.add(tolerance_check(
         *subject.tolerance, pair_of(subject.reference, subject.candidate), subject.comparison));
   }
@@ -396,21 +379,34 @@ void Judge::ask_whole(const Subject& subject, TensorVerdict& verdict) const {
 }
 
 void Judge::ask_parts(const Subject& subject, TensorVerdict& verdict) const {
-  if (subject.has_bound() && subject.bound.origin == BoundOrigin::kNoise &&
-      subject.bound.value > 0.0) {
+  if (!subject.has_bound() || subject.bound.origin != BoundOrigin::kNoise ||
+      !(subject.bound.value > 0.0)) {
+    return;
+  }
+  const std::int64_t head = options_.heads.size_in(subject.match.id);
+  if (subject.by_sketch()) {
+    add_all(part_checks(bounds_,
+                        subject.judged(),
+                        *subject.sketches,
+                        subject.slices,
+                        subject.match.candidate,
+                        head,
+                        subject.reference.shape),
+            verdict);
+  } else {
     add_all(part_checks(bounds_,
                         subject.judged(),
                         pair_of(subject.reference, subject.candidate),
                         subject.slices,
                         subject.match.candidate,
-                        options_.heads.size_in(subject.match.id)),
+                        head),
             verdict);
   }
 }
 
 void Judge::ask_operators(const Subject& subject, TensorVerdict& verdict) const {
-  if (!subject.has_bound() || !options_.others.operators || subject.are_powers_of_two ||
-      is_given(subject.match.id) ||
+  if (!subject.has_bound() || subject.by_sketch() || !options_.others.operators ||
+      subject.are_powers_of_two || is_given(subject.match.id) ||
       (options_.samples != nullptr && sums_other_samples(*options_.samples, subject.match.id))) {
     return;
   }
@@ -431,7 +427,7 @@ void Judge::ask_operators(const Subject& subject, TensorVerdict& verdict) const 
 }
 
 void Judge::ask_golden(const Subject& subject, TensorVerdict& verdict) const {
-  if (options_.others.golden && subject.has_bound() &&
+  if (options_.others.golden && subject.has_bound() && !subject.by_sketch() &&
       subject.bound.origin != BoundOrigin::kExact) {
     add_all(options_.others.golden->compare(subject.match,
                                             subject.reference,

@@ -4,6 +4,8 @@
 #include "analysis/checks/shard_sums.h"
 #include "analysis/findings/wording.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -24,10 +26,6 @@ double sum_over(std::span<const double> slices, const Range& range) {
   const auto part = slices.subspan(static_cast<std::size_t>(range.begin),
                                    static_cast<std::size_t>(range.end - range.begin));
   return std::accumulate(part.begin(), part.end(), 0.0);
-}
-
-std::string range_text(const Range& range) {
-  return std::to_string(range.begin) + ":" + std::to_string(range.end);
 }
 
 // Ranks that hold an element within all of `ranges`.
@@ -225,7 +223,7 @@ class Search {
     while (range.end < slicing.count && slice(slicing, range.end, limit).beyond()) {
       ++range.end;
     }
-    worst_.where = "rows " + range_text(range) + " of dimension " + std::to_string(slicing.dim);
+    worst_.where = context_.names.indices(slicing.dim, range.begin, range.end);
     worst_.ranks = holders(context_.candidate, {range});
   }
 
@@ -261,8 +259,7 @@ class Search {
       PartLimit own = limit;
       own.least = least_of(*slicing, range);
       if (offer(compare(heads[i], noise, own))) {
-        worst_.where = "head " + std::to_string(i) + ", " + range_text(range) + " of dimension " +
-                       std::to_string(last);
+        worst_.where = context_.names.head(i, last, range.begin, range.end);
         worst_.ranks = holders(context_.candidate, {range});
       }
     }
@@ -326,6 +323,44 @@ class Search {
 };
 
 }  // namespace
+
+PartNames::PartNames(const SketchGrid& grid, std::span<const std::int64_t> shape) {
+  std::vector<std::size_t> leading;  // dimensions of several indices
+  for (std::size_t dim = 0; dim + 1 < shape.size(); ++dim) {
+    if (shape[dim] > 1) {
+      leading.push_back(dim);
+    }
+  }
+  const std::size_t last = shape.empty() ? 0 : shape.size() - 1;
+  const std::string of_rows = leading.size() == 1 ? "dimension " + std::to_string(leading.front())
+                                                  : "all dimensions but the last, taken as one";
+  blocks_ = {{of_rows, std::int64_t{1} << static_cast<unsigned>(grid.row_shift), grid.rows},
+             {"dimension " + std::to_string(last),
+              std::int64_t{1} << static_cast<unsigned>(grid.column_shift),
+              grid.columns}};
+}
+
+std::string PartNames::range(std::size_t dim, std::int64_t begin, std::int64_t end) const {
+  if (blocks_.empty()) {
+    return fmt::format("{}:{} of dimension {}", begin, end, dim);
+  }
+  const Blocks& blocks = blocks_.at(dim);
+  return fmt::format("{}:{} of {}",
+                     begin * blocks.width,
+                     std::min(end * blocks.width, blocks.size),
+                     blocks.dimension);
+}
+
+std::string PartNames::indices(std::size_t dim, std::int64_t begin, std::int64_t end) const {
+  return "rows " + range(dim, begin, end);
+}
+
+std::string PartNames::head(std::size_t number,
+                            std::size_t dim,
+                            std::int64_t begin,
+                            std::int64_t end) const {
+  return fmt::format("head {}, {}", number, range(dim, begin, end));
+}
 
 std::vector<std::int64_t> leading_shape(std::span<const std::int64_t> shape) {
   std::vector<std::int64_t> leading(shape.begin(), shape.end());

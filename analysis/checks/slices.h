@@ -22,6 +22,7 @@
 
 #include "analysis/align/tensor_pair.h"
 #include "analysis/bounds/bounds.h"
+#include "trace/kernels/sketch_grid.h"
 #include "trace/merge/merge.h"
 #include "trace/sums/slices.h"
 
@@ -69,11 +70,38 @@ void add_terms(const RatioLimit& ratio, Check& check);
 [[nodiscard]] std::vector<SliceSums> sum_groups(std::span<const SliceSums> slices,
                                                 std::int64_t size);
 
+// Names parts of a tensor by what its programmer knows: the indices of its dimensions.
+class PartNames {
+ public:
+  PartNames() = default;  // parts of the tensor itself
+  // Parts of a sketch's cells, which are blocks of a tensor of this shape.
+  PartNames(const SketchGrid& grid, std::span<const std::int64_t> shape);
+
+  // "rows 16:32 of dimension 0". Indices [begin, end) of dimension `dim` of what is compared.
+  [[nodiscard]] std::string indices(std::size_t dim, std::int64_t begin, std::int64_t end) const;
+  // "head 3, 192:256 of dimension 2".
+  [[nodiscard]] std::string head(std::size_t number,
+                                 std::size_t dim,
+                                 std::int64_t begin,
+                                 std::int64_t end) const;
+
+ private:
+  struct Blocks {
+    std::string dimension;
+    std::int64_t width = 1;  // of a block
+    std::int64_t size = 0;   // of the dimension
+  };
+  [[nodiscard]] std::string range(std::size_t dim, std::int64_t begin, std::int64_t end) const;
+
+  std::vector<Blocks> blocks_;
+};
+
 // What parts of a tensor are judged by.
 struct SliceContext {
   const SliceBound& bound;
   std::span<const Shard> candidate;
   std::int64_t head = 0;  // number of indices of the last dimension per head; 0 without heads
+  PartNames names = {};
 };
 
 // The part of largest Q. Returns nothing if the stored noise is not of this shape. `slices` are

@@ -130,7 +130,7 @@ std::vector<Check> type_checks(std::span<const Shard> reference,
 std::vector<Check> shape_checks(const MergeResult& expected,
                                 const MergeResult& found,
                                 const std::string& where) {
-  if (!found.has_tensor() || have_one_shape(expected, found)) {
+  if (!found.has_values() || have_one_shape(expected, found)) {
     return {};
   }
   const std::string sentence =
@@ -148,7 +148,7 @@ std::vector<Check> shape_checks(const MergeResult& expected,
 
 bool have_one_shape(const MergeResult& expected, const MergeResult& found) {
   const bool have_rows = expected.held && found.held;
-  return found.has_tensor() && expected.shape == found.shape &&
+  return found.has_values() && expected.shape == found.shape &&
          (!have_rows || expected.held->dim == found.held->dim);
 }
 

@@ -121,6 +121,9 @@ bool is_explained_by_factor(const Comparison& comparison, double bound) {
 }
 
 std::string differing(const Comparison& comparison) {
+  if (comparison.is_estimate) {
+    return "its digest is another one";
+  }
   return fmt::format(
       "{} of {} differ", comparison.different, counted(comparison.elements, "element"));
 }
@@ -210,6 +213,9 @@ Check common_factor_check(const FactorComparison& factor) {
 }  // namespace
 
 Statistics statistics_of(const MergeResult& reference, const MergeResult& candidate) {
+  if (reference.sketch || candidate.sketch) {
+    return moments_of(sketch_of(reference), sketch_of(candidate)).all;
+  }
   return compare(reference.type,
                  reference.bytes.data(),
                  candidate.type,
@@ -222,7 +228,7 @@ SummedPair summed(const MergeResult& reference, const MergeResult& other, bool w
 }
 
 bool are_alike(const MergeResult& expected, const MergeResult& found) {
-  return expected.has_tensor() && found.has_tensor() && expected.shape == found.shape &&
+  return expected.has_values() && found.has_values() && expected.shape == found.shape &&
          expected.held == found.held;
 }
 
@@ -243,6 +249,7 @@ Comparison comparison_of(const Statistics& statistics, std::span<const std::int6
     comparison.max_index = unravel(statistics.max_index, shape);
   }
   comparison.different = statistics.different;
+  comparison.is_estimate = statistics.is_estimate;
   comparison.elements = statistics.count;
   comparison.nonfinite = statistics.reference_nonfinite;
   return comparison;
@@ -308,7 +315,8 @@ std::vector<Check> part_checks(const Bounds& bounds,
                                const TensorPair& pair,
                                const Slices& slices,
                                std::span<const Shard> candidate,
-                               std::int64_t head) {
+                               std::int64_t head,
+                               PartNames names) {
   std::vector<Check> checks;
   if (judged.statistics.difference_squared == 0.0 || judged.id.kind == Kind::kRouting) {
     return checks;
@@ -318,7 +326,8 @@ std::vector<Check> part_checks(const Bounds& bounds,
     return checks;
   }
   if (parts->slices) {
-    if (const auto worst = worst_slice(pair, slices, {*parts->slices, candidate, head})) {
+    if (const auto worst =
+            worst_slice(pair, slices, {*parts->slices, candidate, head, std::move(names)})) {
       checks.push_back(worst_part_check(*worst, judged.statistics.reference_norm()));
     }
   }

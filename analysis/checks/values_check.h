@@ -60,7 +60,8 @@ namespace ttrace {
                                              const TensorPair& pair,
                                              const Slices& slices,
                                              std::span<const Shard> candidate,
-                                             std::int64_t head);
+                                             std::int64_t head,
+                                             PartNames names = {});
 
 // Element by element under a tolerance that the user asked for.
 [[nodiscard]] Check tolerance_check(const Tolerance& tolerance,

@@ -77,6 +77,7 @@ struct Comparison {
   double max_difference = 0.0;          // max |c - r|
   std::vector<std::int64_t> max_index;  // its logical index; empty for scalars and equal tensors
   std::int64_t different = 0;           // elements that are not equal
+  bool is_estimate = false;             // from sketches: what single elements are is not known
   std::int64_t elements = 0;
   std::int64_t nonfinite = 0;  // NaN or Inf in the reference: not compared
   std::int64_t nan = 0;        // of them, those that are NaN on both sides

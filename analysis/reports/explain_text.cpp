@@ -27,20 +27,25 @@ void write_error(std::ostream& out, const TensorVerdict& tensor) {
     return;
   }
   const Comparison& comparison = *tensor.comparison;
-  out << fmt::format(
-      "error: ||c - r|| {}, {} of {} norm {}\n  largest |c - r| {}{}; {} of {} differ{}\n",
-      long_number(comparison.error),
-      short_number(comparison.relative_error),
-      whose_norm(tensor),
-      long_number(comparison.reference_norm),
-      long_number(comparison.max_difference),
-      comparison.max_index.empty() ? "" : " at " + index_text(comparison.max_index),
-      comparison.different,
-      counted(comparison.elements, "element"),
-      std::isfinite(comparison.factor)
-          ? fmt::format("; candidate = {} x reference, by least squares",
-                        factor_text(comparison.factor))
-          : "");
+  const std::string elements =
+      comparison.is_estimate
+          ? fmt::format("{}, compared by sketches", counted(comparison.elements, "element"))
+          : fmt::format(
+                "largest |c - r| {}{}; {} of {} differ",
+                long_number(comparison.max_difference),
+                comparison.max_index.empty() ? "" : " at " + index_text(comparison.max_index),
+                comparison.different,
+                counted(comparison.elements, "element"));
+  out << fmt::format("error: ||c - r|| {}, {} of {} norm {}\n  {}{}\n",
+                     long_number(comparison.error),
+                     short_number(comparison.relative_error),
+                     whose_norm(tensor),
+                     long_number(comparison.reference_norm),
+                     elements,
+                     std::isfinite(comparison.factor)
+                         ? fmt::format("; candidate = {} x reference, by least squares",
+                                       factor_text(comparison.factor))
+                         : "");
   if (comparison.reordered > 0) {
     out << fmt::format(
         "  {} chose the same experts in another order; c is put into the reference's order\n",

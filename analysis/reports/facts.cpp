@@ -237,7 +237,9 @@ class Finding {
         Depth::kDetail)
         .number = comparison.error;
     add("bound", "bound", bound_text(tensor_), Depth::kDetail).number = tensor_.bound();
-    if (comparison.different > 0) {
+    if (comparison.is_estimate) {
+      add("elements", "elements", "compared by sketches, not one by one", Depth::kDetail);
+    } else if (comparison.different > 0) {
       add("elements",
           "elements",
           fmt::format(

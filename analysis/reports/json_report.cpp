@@ -277,9 +277,10 @@ Json tensor_json(const TensorVerdict& tensor) {
   json["bound_source"] = tensor.bound_source();
   put("detectable", number_json(tensor.detectable()));
   put("factor", number_json(compared.factor));
-  put("max_difference", number_json(compared.max_difference));
-  put("max_index", compared.different > 0 ? Json(compared.max_index) : Json());
-  put("different", compared.different);
+  const bool counted = !compared.is_estimate || compared.different == 0;
+  put("max_difference", counted ? number_json(compared.max_difference) : Json());
+  put("max_index", counted && compared.different > 0 ? Json(compared.max_index) : Json());
+  put("different", counted ? Json(compared.different) : Json());
   put("elements", compared.elements);
   if (tensor.codes) {
     json["codes"] = codes_json(*tensor.codes, tensor.has(Excuse::kHarmlessScale));

@@ -182,6 +182,7 @@ class TraceBuilder {
   }
 
   Manifest manifest;
+  Keep keep = Keep::kBytes;  // of large tensors
 
  private:
   void write_file(std::int64_t step, int rank, const std::vector<const Tensor*>& tensors) {
@@ -195,7 +196,8 @@ class TraceBuilder {
     TraceWriter writer(
         step_file(directory_, step, rank),
         layout,
-        {.began = began == began_.end() ? std::nullopt : std::optional(began->second)});
+        {.began = began == began_.end() ? std::nullopt : std::optional(began->second),
+         .keep = keep});
     std::uint64_t order = 0;
     for (const Tensor* tensor : tensors) {
       Record record;

@@ -111,7 +111,7 @@ def test_an_include_that_no_file_is_cannot_hide(tree):
     ("source", "target"),
     [
         ("trace/base/a.h", "trace/file/b.h"),
-        ("trace/sums/a.h", "trace/place/b.h"),
+        ("trace/place/a.h", "trace/sums/b.h"),
         ("trace/base/a.h", "hooks/base/b.h"),
         ("hooks/base/a.h", "hooks/capture/b.h"),
         ("hooks/replace/a.h", "hooks/nudge/b.h"),

@@ -33,7 +33,8 @@ std::vector<std::int64_t> parse_shape(std::string_view text) {
   }
 }
 
-// The number of bytes of a record with this shape.
+}  // namespace
+
 std::uint64_t bytes_needed(const Record& record) {
   std::int64_t bytes = 0;
   TTRACE_CHECK(!__builtin_mul_overflow(element_count(record.shape),
@@ -43,8 +44,6 @@ std::uint64_t bytes_needed(const Record& record) {
                "the tensor has more bytes than 64 bits can count");
   return static_cast<std::uint64_t>(bytes);
 }
-
-}  // namespace
 
 PlacementElsewhere parse_elsewhere(std::string_view text) {
   const std::size_t last = text.rfind('+');
@@ -105,7 +104,7 @@ Record parse_row(const Table& index,
                index.text(row, column::kPlacement),
                "'");
   const std::uint64_t needed = bytes_needed(record);
-  TTRACE_CHECK(record.bytes == needed,
+  TTRACE_CHECK(record.bytes == needed || record.bytes == 0,
                FormatError,
                name_of(record.type),
                " of shape ",

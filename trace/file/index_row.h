@@ -28,8 +28,13 @@ struct PlacementElsewhere {
 // Throws FormatError for an impossible time.
 [[nodiscard]] std::uint64_t parse_time(const Table& table, std::size_t row, std::size_t column);
 
-// `alike`: a record of the same placement, which need not be parsed again; or null. Throws
-// FormatError for a row that contradicts itself.
+// The number of bytes that a tensor of this shape and type has. Throws FormatError for one too
+// large.
+[[nodiscard]] std::uint64_t bytes_needed(const Record& record);
+
+// `alike`: a record of the same placement, which need not be parsed again; or null. A
+// record without bytes is taken for one whose bytes were not kept. Throws FormatError for a row
+// that contradicts itself.
 [[nodiscard]] Record parse_row(const Table& index,
                                std::size_t row,
                                std::string_view placement,

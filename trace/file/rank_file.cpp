@@ -6,9 +6,10 @@
 #include "trace/file/hdf5_format.h"
 #include "trace/file/hdf5_input.h"
 #include "trace/file/index_row.h"
+#include "trace/file/later_columns.h"
 #include "trace/file/mapping.h"
-#include "trace/file/sample_column.h"
 #include "trace/file/trace_schema.h"
+#include "trace/sums/sketch.h"
 
 #include <ttrace/error.h>
 
@@ -176,7 +177,7 @@ struct RankFile::Impl {
                          std::to_string(file.integer_attribute(kRecordsAttribute)));
     }
     read_index(file, index);
-    read_samples(file, kIndexTable, records);
+    read_later_columns(file, kIndexTable);
     notes = read_notes(file);
     not_seen = read_not_seen(file);
     code = read_code(file);
@@ -191,7 +192,39 @@ struct RankFile::Impl {
       file.throw_damaged("its writer was stopped before it flushed anything");
     }
     read_index(file, Table(file, table, columns_of(kIndexColumns, began.has_value())));
+    read_later_columns(file, table);
+  }
+
+  void read_later_columns(const Hdf5Input& file, const char* table) {
     read_samples(file, table, records);
+    read_keep(file, table, records);
+    const bool has_sketches = file.has_dataset(kSketchData);
+    if (has_sketches) {
+      file.check_digest(kSketchData, file.digest_at(locate(file, kSketchData)));
+    }
+    for (std::size_t row = 0; row < records.size(); ++row) {
+      parse_part(file, Row{row, "the index"}, [&] { check_kept(records[row], has_sketches); });
+    }
+  }
+
+  // Whether the file holds what the record says it does. Sketches come last, so that an unfinished
+  // file has none.
+  void check_kept(Record& record, bool has_sketches) {
+    TTRACE_CHECK(record.keep != Keep::kBytes || record.bytes == bytes_needed(record),
+                 FormatError,
+                 "it has no bytes");
+    if (record.sketch && !has_sketches) {
+      record.sketch.reset();
+    }
+    if (record.sketch) {
+      const std::uint64_t size =
+          stored_size(sketch_grid(record.placement.logical_shape()), record.type);
+      const std::uint64_t end = datasets.at(kSketchData).bytes;
+      TTRACE_CHECK(record.sketch->offset <= end && size <= end - record.sketch->offset,
+                   FormatError,
+                   "its sketch lies outside of ",
+                   kSketchData);
+    }
   }
 
   void read_index(const Hdf5Input& file, const Table& index) {
@@ -257,6 +290,20 @@ struct RankFile::Impl {
     }
     const Hdf5Id dataset = file.open_dataset(name);
     return datasets.emplace(name, file.extent_of(dataset, name)).first->second;
+  }
+
+  // In this file's mapping, or in that of the one that lent the record.
+  [[nodiscard]] std::span<const std::byte> dataset(const Record& record,
+                                                   const std::string& name) const {
+    const auto lent = borrowed.find(name);
+    if (lent != borrowed.end()) {
+      const auto& [lender, extent] = lent->second;
+      return {lender->begin() + extent.offset, extent.bytes};
+    }
+    const auto found = datasets.find(name);
+    TTRACE_CHECK(
+        found != datasets.end(), InternalError, to_string(record.id), " is not a record of ", path);
+    return {mapping->begin() + found->second.offset, found->second.bytes};
   }
 
   std::string path;
@@ -335,26 +382,32 @@ std::span<const std::byte> RankFile::bytes(const Record& record) const {
   if (record.bytes == 0) {
     return {};
   }
-  const auto lent = impl_->borrowed.find(record.dataset);
-  if (lent != impl_->borrowed.end()) {
-    const auto& [mapping, extent] = lent->second;
-    return {mapping->begin() + extent.offset + record.offset, record.bytes};
+  const std::span<const std::byte> dataset = impl_->dataset(record, record.dataset);
+  return dataset.subspan(record.offset, record.bytes);
+}
+
+std::optional<Sketch> RankFile::sketch(const Record& record) const {
+  if (!record.sketch) {
+    return std::nullopt;
   }
-  const auto found = impl_->datasets.find(record.dataset);
-  TTRACE_CHECK(found != impl_->datasets.end(),
-               InternalError,
-               to_string(record.id),
-               " is not a record of ",
-               impl_->path);
-  check_range(record, found->second);
-  return {impl_->mapping->begin() + found->second.offset + record.offset, record.bytes};
+  const SketchGrid grid = sketch_grid(record.placement.logical_shape());
+  return stored_sketch(grid,
+                       record.type,
+                       impl_->dataset(record, record.sketch->dataset)
+                           .subspan(record.sketch->offset, stored_size(grid, record.type)));
 }
 
 Record RankFile::borrow(const RankFile& lender, Record record) {
+  const auto lend = [&](std::string& dataset) {
+    const Extent extent = lender.impl_->datasets.at(dataset);
+    dataset = std::string(kBorrowed) + lender.path() + dataset;
+    impl_->borrowed.try_emplace(dataset, lender.impl_->mapping, extent);
+  };
   if (record.bytes > 0) {
-    const Extent extent = lender.impl_->datasets.at(record.dataset);
-    record.dataset = std::string(kBorrowed) + lender.path() + record.dataset;
-    impl_->borrowed.try_emplace(record.dataset, lender.impl_->mapping, extent);
+    lend(record.dataset);
+  }
+  if (record.sketch) {
+    lend(record.sketch->dataset);
   }
   return record;
 }
@@ -373,8 +426,9 @@ void RankFile::set_links(std::vector<Edge> edges, std::vector<RoundedSum> sums) 
 }
 
 bool RankFile::intact(const Record& record) const {
-  const std::span<const std::byte> data = bytes(record);
-  return digest_of_bytes(data) == record.digest;
+  // What is kept instead of bytes has a digest of its own, which is checked when the file is
+  // opened.
+  return record.keep != Keep::kBytes || digest_of_bytes(bytes(record)) == record.digest;
 }
 
 void RankFile::require_intact(const Record& record) const {

@@ -20,6 +20,8 @@
 
 namespace ttrace {
 
+struct Sketch;
+
 // One rank's file. Immutable after construction; read from any number of threads.
 class RankFile {
  public:
@@ -49,9 +51,12 @@ class RankFile {
   // The sums in the order in which they were written; an unfinished file has none.
   [[nodiscard]] const std::vector<RoundedSum>& sums() const;
   [[nodiscard]] const std::vector<Edge>& edges() const;  // in the order in which modules ran
-  // The bytes of one of records(), in the mapping; valid as long as this object.
+  // The bytes of one of records(), in the mapping; valid as long as this object. Nothing where they
+  // were not kept.
   [[nodiscard]] std::span<const std::byte> bytes(const Record& record) const;
-  // The same, of a record that holds text. Throws FormatError where it is not intact.
+  // The sketch of one of records(); nothing where the file has none.
+  [[nodiscard]] std::optional<Sketch> sketch(const Record& record) const;
+  // Its bytes, of a record that holds text. Throws FormatError where it is not intact.
   [[nodiscard]] std::string_view text(const Record& record) const {
     require_intact(record);
     const std::span<const std::byte> own = bytes(record);

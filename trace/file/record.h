@@ -1,6 +1,7 @@
 // One captured tensor of one rank: a row of the trace index.
 #pragma once
 
+#include "trace/base/keep.h"
 #include "trace/place/sample_dim.h"
 
 #include <ttrace/element_type.h>
@@ -14,6 +15,12 @@
 #include <vector>
 
 namespace ttrace {
+
+// Where a file holds a record's sketch.
+struct SketchPlace {
+  std::string dataset;
+  std::uint64_t offset = 0;  // in bytes, within the dataset
+};
 
 struct Record {
   TensorId id;
@@ -34,10 +41,12 @@ struct Record {
   bool lacks_noise = false;
 
   // Filled by TraceWriter.
-  std::string dataset;       // where the bytes are: "/blob/000000" or a name of its own
-  std::uint64_t offset = 0;  // in bytes, within the dataset
-  std::uint64_t bytes = 0;
-  std::uint64_t digest = 0;     // XXH3-64 of the bytes
+  Keep keep = Keep::kBytes;
+  std::optional<SketchPlace> sketch = {};
+  std::string dataset;          // where the bytes are: "/blob/000000" or a name of its own
+  std::uint64_t offset = 0;     // in bytes, within the dataset
+  std::uint64_t bytes = 0;      // 0 where they are not kept
+  std::uint64_t digest = 0;     // XXH3-64 of the bytes, kept or not
   double norm = 0.0;            // Frobenius norm of the finite local values, padding included
   double max_abs = 0.0;         // largest finite magnitude
   std::uint64_t nonfinite = 0;  // number of NaN and Inf

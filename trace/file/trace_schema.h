@@ -4,6 +4,7 @@
 
 #include "trace/file/hdf5_table.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,9 @@ inline constexpr std::size_t kBlobAlignment = 64;  // of a tensor within its blo
 inline constexpr const char* kBlobGroup = "/blob";
 inline constexpr const char* kIndexTable = "/index";
 inline constexpr const char* kPartialIndexTable = "/partial_index";
+// The records' sketches one after another, see store() in trace/sums/sketch.h; absent if there are
+// none.
+inline constexpr const char* kSketchData = "/sketches";
 inline constexpr const char* kSumTable = "/sums";    // absent if there are none
 inline constexpr const char* kEdgeTable = "/edges";  // absent if there are none
 inline constexpr const char* kCodeTable = "/code";   // absent if there are none
@@ -87,12 +91,23 @@ inline constexpr std::array<Column, 14> kIndexColumns = {{
 // Of what an index has beside them, see SampleDim; an index of earlier versions does not.
 inline constexpr std::array<Column, 1> kSampleColumns = {{{"samples", ColumnType::kText}}};
 
-// What is written: the samples first, so that `time` stays the last column.
+// The same, see Keep: `sketch` is the offset in kSketchData.
+namespace keep_column {
+enum : std::size_t { kKeep, kSketch };
+}  // namespace keep_column
+inline constexpr std::array<Column, 2> kKeepColumns = {
+    {{"keep", ColumnType::kU8}, {"sketch", ColumnType::kU64}}};
+inline constexpr std::uint64_t kNoSketch = ~std::uint64_t{0};
+
+// What is written: the later ones first, so that `time` stays the last column.
 inline constexpr auto kWrittenIndexColumns = [] {
-  std::array<Column, kSampleColumns.size() + kIndexColumns.size()> columns = {};
-  columns[0] = kSampleColumns[0];
-  for (std::size_t i = 0; i < kIndexColumns.size(); ++i) {
-    columns[i + 1] = kIndexColumns[i];
+  std::array<Column, kSampleColumns.size() + kKeepColumns.size() + kIndexColumns.size()> columns =
+      {};
+  auto next = columns.begin();
+  for (const std::span<const Column> part : {std::span<const Column>(kSampleColumns),
+                                             std::span<const Column>(kKeepColumns),
+                                             std::span<const Column>(kIndexColumns)}) {
+    next = std::copy(part.begin(), part.end(), next);
   }
   return columns;
 }();

@@ -6,6 +6,7 @@
 #include "trace/file/manifest.h"
 #include "trace/file/trace_schema.h"
 #include "trace/file/value_figures.h"
+#include "trace/sums/sketch.h"
 
 #include <ttrace/error.h>
 
@@ -138,7 +139,11 @@ struct TraceWriter::Impl {
                  " is recorded twice; record every tensor once");
     std::string dataset = kNoDataset;
     std::uint64_t offset = 0;
-    if (bytes.size() >= kOwnDatasetBytes || (options.named && !bytes.empty())) {
+    const Keep keep = can_be_sketched(record) ? options.keep : Keep::kBytes;
+    const std::uint64_t sketch = keep == Keep::kSketch ? add_sketch(record, bytes) : kNoSketch;
+    if (keep == Keep::kSketch) {
+      // Neither a dataset nor a place in a blob.
+    } else if (bytes.size() >= kOwnDatasetBytes || (options.named && !bytes.empty())) {
       dataset = write_named(record, id, bytes);
     } else if (!bytes.empty()) {
       offset = add_to_blob(bytes);
@@ -147,13 +152,15 @@ struct TraceWriter::Impl {
     const ValueFigures values = figures_of(record.type, bytes);
     std::vector<Cell> row{
         to_string(record.samples),
+        static_cast<std::uint8_t>(keep),
+        sketch,
         std::move(id),
         std::string(name_of(record.type)),
         stored_shape(record.shape),
         placement_cell(to_string(record.placement)),
         std::move(dataset),
         offset,
-        static_cast<std::uint64_t>(bytes.size()),
+        static_cast<std::uint64_t>(keep == Keep::kBytes ? bytes.size() : 0),
         static_cast<std::uint64_t>(XXH3_64bits(bytes.data(), bytes.size())),
         values.nonfinite,
         record.order,
@@ -170,6 +177,24 @@ struct TraceWriter::Impl {
       row.emplace_back(time);
     }
     return row;
+  }
+
+  // Returns its offset.
+  std::uint64_t add_sketch(const Record& record, std::span<const std::byte> bytes) {
+    const std::uint64_t offset = sketches.size();
+    store(sketch_of(record.type, bytes, record.placement), record.type, sketches);
+    return offset;
+  }
+
+  void write_sketches() {
+    if (!sketches.empty()) {
+      write_dataset(output,
+                    kSketchData,
+                    hdf5_type(ElementType::kU8, output.path()),
+                    {sketches.size()},
+                    sketches);
+      output.protect(kSketchData, digest_of_bytes(sketches));
+    }
   }
 
   std::string write_named(const Record& record,
@@ -267,6 +292,7 @@ struct TraceWriter::Impl {
 
   void commit() {
     write_blob();
+    write_sketches();
     index.write(output, kIndexTable);
     if (has_partial_index) {
       output.remove(kPartialIndexTable);
@@ -293,6 +319,7 @@ struct TraceWriter::Impl {
   TableBuilder edges{columns_of(kEdgeColumns, options.began.has_value())};
   std::unordered_set<std::string> ids;
   std::vector<std::byte> blob;  // not yet written
+  std::vector<std::byte> sketches;
   std::size_t blob_number = 0;
   std::unordered_map<std::string, std::string> long_placements;  // where each text is
   std::uint64_t placements_digest = 0;
@@ -362,6 +389,12 @@ void TraceWriter::flush() {
 void TraceWriter::commit() {
   impl_->run([&] { impl_->commit(); });
   impl_->committed = true;
+}
+
+bool can_be_sketched(const Record& record) {
+  return has_sketch(record.type) && !record.undeclared &&
+         static_cast<std::size_t>(element_count(record.shape)) * element_size(record.type) >=
+             kOwnDatasetBytes;
 }
 
 std::string start_file(const std::string& directory, int rank) {

@@ -29,7 +29,8 @@ struct TraceWriterOptions {
       false;  // give every tensor a dataset of its own, for other HDF5 tools (TTRACE_NAMED=1)
   // When the step began, in nanoseconds since 1970-01-01 UTC. Without it the file has no times.
   std::optional<std::uint64_t> began = {};
-  std::string run = {};  // the token of the pass (TTRACE_RUN); empty: it has none
+  Keep keep = Keep::kBytes;  // of tensors that can be sketched
+  std::string run = {};      // the token of the pass (TTRACE_RUN); empty: it has none
 };
 
 class TraceWriter {
@@ -41,7 +42,8 @@ class TraceWriter {
   TraceWriter(const TraceWriter&) = delete;  // owns an open file
   TraceWriter& operator=(const TraceWriter&) = delete;
 
-  // Appends one tensor. Requires: bytes.size() == element count * element size. Throws FormatError.
+  // Appends one tensor: its bytes, or what the options say if it can be sketched. Requires:
+  // bytes.size() == element count * element size. Throws FormatError.
   void append(Record record, std::span<const std::byte> bytes);
 
   // Gradients that never arrived and similar remarks, one sentence each; kept in the file.
@@ -64,6 +66,10 @@ class TraceWriter {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// Whether a tensor is large enough for a sketch, has a type that has one, and it is known where it
+// lies in the logical tensor. Bytes of all others are kept, whatever is asked for.
+[[nodiscard]] bool can_be_sketched(const Record& record);
 
 // DIR/step000000/rank00003.h5
 [[nodiscard]] std::string step_file(const std::string& directory, std::int64_t step, int rank);

@@ -144,10 +144,10 @@ struct SketchSums {
 
 template <class Format>
 TTRACE_KERNEL SketchSums<typename Format::Value> sums_of(const SketchColumn<Format>& column) {
-  using Column = SketchColumn<Format>;
   SketchSums<typename Format::Value> sums{};
-  sums.signed_sum = Column::template total<typename Format::Value>(column.signed_sums);
-  sums.squares = Column::template total<double>(column.squares);
+  sums.signed_sum =
+      SketchColumn<Format>::template total<typename Format::Value>(column.signed_sums);
+  sums.squares = SketchColumn<Format>::template total<double>(column.squares);
   sums.totals.largest = column.largest_of_all();
   sums.totals.low = column.low;
   sums.totals.high = column.high;

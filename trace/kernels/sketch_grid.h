@@ -30,6 +30,15 @@ struct SketchGrid {
     return (columns + (std::int64_t{1} << column_shift) - 1) >> column_shift;
   }
   [[nodiscard]] TTRACE_KERNEL std::int64_t cells() const { return row_blocks() * column_blocks(); }
+  // Of one block.
+  [[nodiscard]] TTRACE_KERNEL std::int64_t rows_of(std::int64_t block) const {
+    const std::int64_t left = rows - (block << row_shift);
+    return left < std::int64_t{1} << row_shift ? left : std::int64_t{1} << row_shift;
+  }
+  [[nodiscard]] TTRACE_KERNEL std::int64_t columns_of(std::int64_t block) const {
+    const std::int64_t left = columns - (block << column_shift);
+    return left < std::int64_t{1} << column_shift ? left : std::int64_t{1} << column_shift;
+  }
   [[nodiscard]] TTRACE_KERNEL std::int64_t packs() const {  // of a row
     return (columns + kSketchPack - 1) / kSketchPack;
   }

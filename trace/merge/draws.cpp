@@ -36,7 +36,7 @@ void number_all_rows(MergeResult& merged, std::int64_t count) {
   }
 }
 
-std::uint64_t digest_of(const Shard& shard) {
+std::uint64_t values_digest(const Shard& shard) {
   return with(shard.bytes.data(), shard.bytes.size(), 0);
 }
 
@@ -101,7 +101,7 @@ std::optional<TensorId> data_of_its_own(const Draws& reference, const Draws& can
   std::set<std::uint64_t> known;
   for (const auto& [id, shards] : reference.all()) {
     if (is_draw_of_data(id)) {
-      std::ranges::transform(shards, std::inserter(known, known.end()), digest_of);
+      std::ranges::transform(shards, std::inserter(known, known.end()), values_digest);
     }
   }
   std::size_t own = 0;  // bytes
@@ -112,7 +112,7 @@ std::optional<TensorId> data_of_its_own(const Draws& reference, const Draws& can
       continue;
     }
     for (const Shard& shard : shards) {
-      const bool is_own = !known.contains(digest_of(shard));
+      const bool is_own = !known.contains(values_digest(shard));
       own += is_own ? shard.bytes.size() : 0;
       all += shard.bytes.size();
       first = is_own && !first ? std::optional(id) : first;

@@ -1,6 +1,7 @@
 #include "trace/merge/merge.h"
 
 #include "trace/merge/contradictions.h"
+#include "trace/merge/merge_sketches.h"
 #include "trace/merge/part_findings.h"
 #include "trace/merge/parts.h"
 #include "trace/place/boxes.h"
@@ -100,6 +101,10 @@ void assemble(const Addends& addends, ElementType type, std::int64_t count, Merg
 
 MergeResult merge(std::span<const Shard> shards) {
   TTRACE_CHECK(!shards.empty(), UsageError, "no shards to merge were passed; pass at least one");
+  if (std::ranges::any_of(shards,
+                          [](const Shard& shard) { return shard.record->keep != Keep::kBytes; })) {
+    return merge_sketches(shards);
+  }
   std::for_each(shards.begin(), shards.end(), check_record);
   const Record& first = *shards.front().record;
   MergeResult result;
@@ -137,6 +142,10 @@ MergeResult merge(std::span<const Shard> shards) {
     assemble(addends, first.type, count, result);
   }
   return result;
+}
+
+Sketch sketch_of(const MergeResult& tensor) {
+  return tensor.sketch ? *tensor.sketch : sketch_of(tensor.type, tensor.bytes, whole(tensor.shape));
 }
 
 namespace {

@@ -3,57 +3,24 @@
 // Thread-safety: free functions without shared state; call from any thread.
 #pragma once
 
-#include "trace/base/index_set.h"
-#include "trace/merge/merge_finding.h"
+#include "trace/merge/merge_result.h"
 #include "trace/merge/shard.h"
 
 #include <ttrace/element_type.h>
 #include <ttrace/placement.h>
 
-#include <cstddef>
-#include <cstdint>
-#include <optional>
 #include <span>
-#include <vector>
 
 namespace ttrace {
 
-// Rows of a sparse dimension that at least one rank holds; the others are zero.
-struct HeldRows {
-  std::size_t dim = 0;
-  IndexSet rows;
-
-  bool operator==(const HeldRows&) const = default;
-};
-
-struct MergeResult {
-  MergeResult() = default;
-  MergeResult(const MergeResult&) = delete;  // `bytes` of the copy would lie in the other's storage
-  MergeResult& operator=(const MergeResult&) = delete;
-  MergeResult(MergeResult&&) = default;
-  MergeResult& operator=(MergeResult&&) = default;
-  ~MergeResult() = default;
-
-  ElementType type = ElementType::kF32;  // of `bytes`; kF64 where partial sums were added or scaled
-  std::vector<std::int64_t> shape;       // logical
-  std::span<const std::byte> bytes;      // whole tensor, row-major; empty if `findings` prevents it
-  std::vector<std::byte> storage;        // owns `bytes` unless one shard is the whole tensor
-  std::optional<HeldRows> held;          // nothing where no dimension is sparse: all rows are there
-  std::vector<MergeFinding> findings;
-
-  // There can be both findings and a tensor: replicas that disagree leave the lowest rank's value.
-  // A tensor without elements has no bytes, and is there unless its shards contradict each other.
-  [[nodiscard]] bool has_tensor() const {
-    return !bytes.empty() || (element_count(shape) == 0 && findings.empty());
-  }
-  [[nodiscard]] std::string why_absent() const {
-    return findings.empty() ? "it has no values" : findings.front().message;
-  }
-};
+// What a sketch says of a whole tensor, whichever of the two it has. Requires: has_values(), and a
+// type that has a sketch.
+[[nodiscard]] Sketch sketch_of(const MergeResult& tensor);
 
 // Partial sums are added in double in the order of partial_index; scales are applied in double.
-// Requires: all shards belong to one id, at least one; ascending ranks. Throws FormatError for a
-// record whose bytes do not fit its shape.
+// Requires: all shards belong to one id, at least one; ascending ranks. Where a
+// record's bytes were not kept, the sketches of all are added up (merge_sketches.h). Throws
+// FormatError for a record whose bytes do not fit its shape.
 [[nodiscard]] MergeResult merge(std::span<const Shard> shards);
 
 // Zeroes what not both hold of a sparse dimension, so that values can be compared. Requires:

@@ -57,4 +57,44 @@ std::vector<Moments> moments_of(std::span<const std::int64_t> shape,
   return moments;
 }
 
+Moments moments_of(const Sketch& reference, const Sketch& other) {
+  Moments moments;
+  const SketchGrid& grid = reference.grid;
+  const std::vector<std::int64_t> shape = {grid.row_blocks(), grid.column_blocks()};
+  const SummedPair cells = pair_of_cells(reference, other);
+  Moments of_cells = std::move(moments_of(shape, std::span(&cells, 1)).front());
+  Statistics& all = moments.all;
+  const bool has_squares = !reference.row_squares.empty() && !other.row_squares.empty();
+  const bool are_equal = has_squares && reference.digest == other.digest;
+  all.count = grid.rows * grid.columns;
+  all.reference_squared = has_squares ? reference.squares() : of_cells.all.reference_squared;
+  all.candidate_squared = has_squares ? other.squares() : of_cells.all.candidate_squared;
+  all.difference_squared = of_cells.all.difference_squared;
+  all.max_difference = of_cells.all.max_difference;
+  all.max_reference = reference.largest;
+  all.is_estimate = true;
+  all.different = are_equal ? 0 : all.count;
+  all.reference_nonfinite = static_cast<std::int64_t>(reference.nonfinite);
+  all.candidate_nonfinite = static_cast<std::int64_t>(other.nonfinite);
+  moments.slices = std::move(of_cells.slices);
+  SliceSums& whole = moments.slices.all;
+  if (has_squares) {
+    whole.along_reference =
+        (all.candidate_squared - all.reference_squared - all.difference_squared) / 2.0;
+    whole.reference_squared = all.reference_squared;
+  } else {
+    whole.along_reference = 0.0;
+    whole.reference_squared = 0.0;
+  }
+  all.product = all.reference_squared + whole.along_reference;
+  return moments;
+}
+
+SummedPair pair_of_cells(const Sketch& reference, const Sketch& other) {
+  const auto bytes = [](const Sketch& sketch) {
+    return TensorBytes{ElementType::kF64, reinterpret_cast<const std::byte*>(sketch.cells.data())};
+  };
+  return {bytes(reference), bytes(other), true};
+}
+
 }  // namespace ttrace

@@ -5,6 +5,7 @@
 // Thread-safety: values and free functions without shared state; call from any thread.
 #pragma once
 
+#include "trace/sums/sketch.h"
 #include "trace/sums/slices.h"
 #include "trace/sums/statistics.h"
 
@@ -28,5 +29,20 @@ struct SummedPair {
 // Row-major tensors of one shape; a tensor may be in several pairs.
 [[nodiscard]] std::vector<Moments> moments_of(std::span<const std::int64_t> shape,
                                               std::span<const SummedPair> pairs);
+
+// The cells of two sketches of one grid as small tensors, of grid.row_blocks() x
+// grid.column_blocks(), with slices. Points into both.
+[[nodiscard]] SummedPair pair_of_cells(const Sketch& reference, const Sketch& other);
+
+// What two sketches of one grid say of their tensors: of the difference estimates, from the cells;
+// slices are those of the cells, which hold a row or a column of blocks each. <r, d> follows from
+//
+//   2 <r, d> = ||c||^2 - ||r||^2 - ||d||^2
+//
+// in which the estimate of ||d||^2 counts in second order alone. Of a sum of addends, whose squares
+// nobody knows, it is not known: then slices.all has no squares of the reference. The largest
+// difference is that of a block's signed sum. All elements count as different unless the digests
+// are equal.
+[[nodiscard]] Moments moments_of(const Sketch& reference, const Sketch& other);
 
 }  // namespace ttrace

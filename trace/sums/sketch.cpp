@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -108,9 +109,9 @@ std::vector<SketchRuns> grouped(std::vector<SketchRun> runs) {
   return groups;
 }
 
-Sketch empty_sketch(std::span<const std::int64_t> shape) {
+Sketch empty_sketch(const SketchGrid& grid) {
   Sketch sketch;
-  sketch.grid = sketch_grid(shape);
+  sketch.grid = grid;
   sketch.cells.resize(static_cast<std::size_t>(sketch.grid.cells()));
   sketch.row_squares.resize(static_cast<std::size_t>(sketch.grid.row_blocks()));
   sketch.column_squares.resize(static_cast<std::size_t>(sketch.grid.column_blocks()));
@@ -139,6 +140,38 @@ void add_common(const Sketch& from, Sketch& to) {
   to.nonfinite += from.nonfinite;
   to.nonfinite_places += from.nonfinite_places;
   add_digest(from.digest, to.digest);
+}
+
+bool has_wide_cells(ElementType type) {
+  return type == ElementType::kF32 || type == ElementType::kF64;
+}
+
+std::size_t bytes_of_cells(const SketchGrid& grid, ElementType type) {
+  const auto cells = static_cast<std::size_t>(grid.cells());
+  return has_wide_cells(type) ? cells * sizeof(double) : (cells + 1) / 2 * sizeof(double);
+}
+
+// What comes after the squares.
+struct StoredTotals {
+  double largest;
+  std::uint64_t nonfinite;
+  std::uint64_t nonfinite_places;
+  Digest digest;
+};
+
+template <class Value>
+void append(const Value* values, std::size_t count, std::vector<std::byte>& bytes) {
+  const auto* const first = reinterpret_cast<const std::byte*>(values);
+  bytes.insert(bytes.end(), first, first + count * sizeof(Value));
+}
+
+// Takes values from the front of `bytes`.
+template <class Value>
+void take(std::span<const std::byte>& bytes, Value* values, std::size_t count) {
+  if (count > 0) {
+    std::memcpy(values, bytes.data(), count * sizeof(Value));
+  }
+  bytes = bytes.subspan(count * sizeof(Value));
 }
 
 }  // namespace
@@ -181,7 +214,7 @@ Sketch sketch_of(ElementType type,
                  const Placement& placement,
                  InstructionSet set) {
   const std::vector<DimPlacement>& dims = placement.dims;
-  Sketch sketch = empty_sketch(placement.logical_shape());
+  Sketch sketch = empty_sketch(sketch_grid(placement.logical_shape()));
   SketchSource source{};
   source.data = bytes.data();
   source.columns = dims.empty() ? 1 : dims.back().local_size;
@@ -223,6 +256,50 @@ Sketch sketch_of(ElementType type,
   return sketch;
 }
 
+std::size_t stored_size(const SketchGrid& grid, ElementType type) {
+  return bytes_of_cells(grid, type) +
+         static_cast<std::size_t>(grid.row_blocks() + grid.column_blocks()) * sizeof(double) +
+         sizeof(StoredTotals);
+}
+
+void store(const Sketch& sketch, ElementType type, std::vector<std::byte>& bytes) {
+  const std::size_t end = bytes.size() + bytes_of_cells(sketch.grid, type);
+  if (has_wide_cells(type)) {
+    append(sketch.cells.data(), sketch.cells.size(), bytes);
+  } else {
+    const std::vector<float> cells(sketch.cells.begin(), sketch.cells.end());
+    append(cells.data(), cells.size(), bytes);
+  }
+  bytes.resize(end);
+  append(sketch.row_squares.data(), sketch.row_squares.size(), bytes);
+  append(sketch.column_squares.data(), sketch.column_squares.size(), bytes);
+  const StoredTotals totals{
+      sketch.largest, sketch.nonfinite, sketch.nonfinite_places, sketch.digest};
+  append(&totals, 1, bytes);
+}
+
+Sketch stored_sketch(const SketchGrid& grid, ElementType type, std::span<const std::byte> bytes) {
+  Sketch sketch = empty_sketch(grid);
+  std::span<const std::byte> cells = bytes.first(bytes_of_cells(grid, type));
+  bytes = bytes.subspan(cells.size());
+  if (has_wide_cells(type)) {
+    take(cells, sketch.cells.data(), sketch.cells.size());
+  } else {
+    std::vector<float> narrow(sketch.cells.size());
+    take(cells, narrow.data(), narrow.size());
+    sketch.cells.assign(narrow.begin(), narrow.end());
+  }
+  take(bytes, sketch.row_squares.data(), sketch.row_squares.size());
+  take(bytes, sketch.column_squares.data(), sketch.column_squares.size());
+  StoredTotals totals{};
+  take(bytes, &totals, 1);
+  sketch.largest = totals.largest;
+  sketch.nonfinite = totals.nonfinite;
+  sketch.nonfinite_places = totals.nonfinite_places;
+  sketch.digest = totals.digest;
+  return sketch;
+}
+
 void add_shard(const Sketch& shard, Sketch& sum) {
   add_common(shard, sum);
   add_values(shard.row_squares, sum.row_squares);
@@ -242,6 +319,16 @@ double squared_distance(const Sketch& left, const Sketch& right) {
                                0.0,
                                std::plus<>(),
                                [](double l, double r) { return (l - r) * (l - r); });
+}
+
+double outstanding_difference(const Sketch& left, const Sketch& right) {
+  double largest = 0.0;
+  for (std::size_t i = 0; i < left.cells.size(); ++i) {
+    largest = std::max(largest, std::abs(left.cells[i] - right.cells[i]));
+  }
+  const auto cells = static_cast<double>(left.cells.size());
+  const double chance = 2.0 * std::log(cells) * squared_distance(left, right) / cells;
+  return std::sqrt(std::max(0.0, largest * largest - chance));
 }
 
 }  // namespace ttrace

@@ -67,6 +67,17 @@ struct Sketch {
                                const Placement& placement,
                                InstructionSet set = best_instruction_set());
 
+// How files keep a sketch: its cells in f32, or in f64 of f32 and f64 tensors, row by row; the
+// squares of its rows and columns of blocks in f64; largest in f64; nonfinite, nonfinite_places and
+// the digest's halves in u64. Little-endian, packed; cells of f32 are filled up to 8 bytes.
+[[nodiscard]] std::size_t stored_size(const SketchGrid& grid, ElementType type);
+// Appends it. Requires: squares are there.
+void store(const Sketch& sketch, ElementType type, std::vector<std::byte>& bytes);
+// Requires: stored_size() bytes.
+[[nodiscard]] Sketch stored_sketch(const SketchGrid& grid,
+                                   ElementType type,
+                                   std::span<const std::byte> bytes);
+
 // Adds what another rank holds of the same tensor, disjoint from it. Requires equal grids.
 void add_shard(const Sketch& shard, Sketch& sum);
 // Adds another addend of the same tensor: the squares are lost. Requires equal grids.
@@ -74,5 +85,10 @@ void add_addend(const Sketch& addend, Sketch& sum);
 
 // Estimates ||left - right||^2. Requires equal grids.
 [[nodiscard]] double squared_distance(const Sketch& left, const Sketch& right);
+
+// Estimates how far one element of left - right stands out, as one that was rounded the other way
+// does: what the largest of k signed sums has beyond what chance makes of k equal ones, whose
+// largest square is about 2 ln k times their mean. Requires equal grids.
+[[nodiscard]] double outstanding_difference(const Sketch& left, const Sketch& right);
 
 }  // namespace ttrace

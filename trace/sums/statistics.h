@@ -49,6 +49,9 @@ struct Statistics {
   std::int64_t reference_nonfinite = 0;
   std::int64_t candidate_nonfinite = 0;
   std::int64_t first_nonfinite = -1;  // position of the first NaN or Inf only the candidate has
+  // From sketches: sums are estimates, the largest difference is one of sums of elements, there are
+  // no positions, and either no element is different or all are.
+  bool is_estimate = false;
   std::vector<SumNode> nodes;  // what the sums above are the total of; what makes merge() exact
 
   // Appends what follows in logical order. Positions of `next` are already global. Splits at
