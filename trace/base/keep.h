@@ -1,4 +1,4 @@
-// How much of a tensor a trace keeps (TTRACE_KEEP).
+// How much of a tensor a trace keeps.
 //
 // Thread-safety: free functions without shared state.
 #pragma once

@@ -32,9 +32,9 @@ struct PlacementElsewhere {
 // large.
 [[nodiscard]] std::uint64_t bytes_needed(const Record& record);
 
-// `alike`: a record of the same placement, which need not be parsed again; or null. A
-// record without bytes is taken for one whose bytes were not kept. Throws FormatError for a row
-// that contradicts itself.
+// `alike`: a record of the same placement, which need not be parsed again; or null. A record
+// without bytes is taken for one whose bytes were not kept. Throws FormatError for a row that
+// contradicts itself.
 [[nodiscard]] Record parse_row(const Table& index,
                                std::size_t row,
                                std::string_view placement,

@@ -259,7 +259,6 @@ struct SketchTiles {
 struct SketchTile {
   std::int64_t first_row;
   std::int64_t end_row;
-  std::int64_t first_block;  // in its row of blocks
   std::int64_t blocks;
   std::int64_t first_cell;  // in the grid
   std::int64_t first_pack;
@@ -270,7 +269,7 @@ struct SketchTile {
     const std::int64_t past_row = (row_block + 1) << grid.row_shift;
     first_row = row_block << grid.row_shift;
     end_row = past_row < grid.rows ? past_row : grid.rows;
-    first_block = number % tiles.tiles_of_row * tiles.blocks;
+    const std::int64_t first_block = number % tiles.tiles_of_row * tiles.blocks;  // of its row
     const std::int64_t left = grid.column_blocks() - first_block;
     blocks = left < tiles.blocks ? left : tiles.blocks;
     first_cell = row_block * grid.column_blocks() + first_block;

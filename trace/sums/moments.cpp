@@ -26,6 +26,14 @@ Statistics compare_step(const SummedPair& pair, std::int64_t start, std::int64_t
                  start);
 }
 
+// The cells of two sketches as small tensors, with slices. Points into both.
+SummedPair pair_of_cells(const Sketch& reference, const Sketch& other) {
+  const auto bytes = [](const Sketch& sketch) {
+    return TensorBytes{ElementType::kF64, reinterpret_cast<const std::byte*>(sketch.cells.data())};
+  };
+  return {bytes(reference), bytes(other), true};
+}
+
 }  // namespace
 
 std::vector<Moments> moments_of(std::span<const std::int64_t> shape,
@@ -88,13 +96,6 @@ Moments moments_of(const Sketch& reference, const Sketch& other) {
   }
   all.product = all.reference_squared + whole.along_reference;
   return moments;
-}
-
-SummedPair pair_of_cells(const Sketch& reference, const Sketch& other) {
-  const auto bytes = [](const Sketch& sketch) {
-    return TensorBytes{ElementType::kF64, reinterpret_cast<const std::byte*>(sketch.cells.data())};
-  };
-  return {bytes(reference), bytes(other), true};
 }
 
 }  // namespace ttrace

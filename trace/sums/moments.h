@@ -30,10 +30,6 @@ struct SummedPair {
 [[nodiscard]] std::vector<Moments> moments_of(std::span<const std::int64_t> shape,
                                               std::span<const SummedPair> pairs);
 
-// The cells of two sketches of one grid as small tensors, of grid.row_blocks() x
-// grid.column_blocks(), with slices. Points into both.
-[[nodiscard]] SummedPair pair_of_cells(const Sketch& reference, const Sketch& other);
-
 // What two sketches of one grid say of their tensors: of the difference estimates, from the cells;
 // slices are those of the cells, which hold a row or a column of blocks each. <r, d> follows from
 //
