@@ -96,12 +96,29 @@ class Search {
     return context_.bound.inherited * most;
   }
 
+  // As many as if chance alone made the slices differ: tokens that are alike err alike, so that a
+  // slice may average far fewer errors than it has elements, and without noise passes nothing else
+  // tells how few.
+  [[nodiscard]] double freedom_among(const Slicing& slicing) const {
+    const auto slices = slicing.of(noise_.slices);
+    double sum = 0.0;
+    double squares = 0.0;
+    for (const double slice : slices) {
+      sum += slice;
+      squares += slice * slice;
+    }
+    const double mean = sum / static_cast<double>(slices.size());
+    const double variance = squares / static_cast<double>(slices.size()) - mean * mean;
+    return variance > 0.0 ? std::max(1.0, 2.0 * mean * mean / variance)
+                          : std::numeric_limits<double>::infinity();
+  }
+
   // Of one slice in one pass.
   [[nodiscard]] double freedom_of(const Slicing& slicing) const {
     const auto elements = static_cast<double>(slices_.all.count / slicing.count);
     const TensorNoise* const passes = context_.bound.spread.passes;
     if (passes == nullptr || passes->slices_fourth.size() != slices_.sums.size()) {
-      return elements;
+      return std::min(elements, freedom_among(slicing));
     }
     const auto means = slicing.of(passes->slices);
     const auto fourths = slicing.of(passes->slices_fourth);

@@ -7,6 +7,7 @@
 #include "analysis/trace_builder.h"
 #include "support/report_json.h"
 #include "support/temporary_directory.h"
+#include "support/tensor_bytes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +17,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -45,6 +47,44 @@ TEST(SumGroups, RunsOfSlicesAreAdded) {
   EXPECT_EQ(groups[1].count, 3);
   EXPECT_EQ(groups[1].along_reference, 1.5);
   EXPECT_EQ(groups[1].difference, -3.0);
+}
+
+// The squared errors of columns whose tokens err alike, three errors each, of two runs that are
+// both right. Symptom: with --noise 0, five of five right layouts were accused of one column of a
+// row-parallel layer, because a column was taken for as many errors as it has tokens.
+TEST(WorstSlice, ColumnsThatAverageFewErrorsAreWithinBoundWithoutNoisePasses) {
+  constexpr std::int64_t kRows = 256;
+  constexpr std::int64_t kColumns = 192;
+  constexpr std::int64_t kErrors = 3;
+  const auto errors = [](unsigned seed) {
+    const std::vector<double> each = testing::normal_values(kErrors * kColumns, seed);
+    std::vector<double> all;
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      const auto first = each.begin() + row * kErrors / kRows * kColumns;
+      all.insert(all.end(), first, first + kColumns);
+    }
+    return all;
+  };
+  const std::vector<double> zero(static_cast<std::size_t>(kRows * kColumns));
+  const std::vector<std::int64_t> shape = {kRows, kColumns};
+  const std::vector<double> found = errors(1);
+  const std::vector<double> measured = errors(2);
+  const TensorPair pair{shape, ElementType::kF64, zero.data(), ElementType::kF64, found.data()};
+  TensorNoise noise;
+  noise.passes = 1;
+  for (const SliceSums& slice :
+       sum_slices({shape, ElementType::kF64, zero.data(), ElementType::kF64, measured.data()})
+           .sums) {
+    noise.slices.push_back(slice.difference_squared);
+  }
+  noise.mean_squared = std::inner_product(measured.begin(), measured.end(), measured.begin(), 0.0);
+  SliceBound bound{.noise = &noise};
+  bound.spread.kernel_factor = 1.5;
+  bound.spread.freedom = 500.0;
+  bound.spread.by_chance = 1e-6;
+  const auto worst = worst_slice(pair, sum_slices(pair), {bound, {}, 0});
+  ASSERT_TRUE(worst);
+  EXPECT_FALSE(worst->beyond()) << worst->where << ' ' << worst->q << ' ' << worst->ratio.value;
 }
 
 Placement placed(std::vector<DimPlacement> dims) {
