@@ -54,11 +54,17 @@ std::string difference(const RankFile& first,
                        name_of(other.type),
                        shape_text(other.shape));
   }
+  const bool have_elements = one.keep == Keep::kBytes && other.keep == Keep::kBytes;
   const auto left = first.bytes(one);
   const auto right = second.bytes(other);
-  if (one.digest == other.digest && left.size() == right.size() &&
-      std::memcmp(left.data(), right.data(), left.size()) == 0) {
+  if (one.digest == other.digest &&
+      (!have_elements || std::memcmp(left.data(), right.data(), left.size()) == 0)) {
     return "";
+  }
+  if (!have_elements) {
+    return fmt::format("its digest differs, and its norm is {} in the first run, {} in the second",
+                       short_number(one.norm),
+                       short_number(other.norm));
   }
   return traits_of(one.id.kind).family == KindFamily::kProgram
              ? "its text differs"

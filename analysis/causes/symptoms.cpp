@@ -18,15 +18,29 @@ namespace {
 struct NonFinite {
   std::int64_t infinite = 0;
   std::int64_t nan = 0;
+  std::int64_t either = 0;  // of these it is not known which
   std::int64_t elements = 0;
   std::vector<int> ranks;
+
+  [[nodiscard]] std::string text() const {
+    return either > 0 ? fmt::format("{} Inf or NaN", either + infinite + nan)
+                      : fmt::format("{} Inf and {} NaN", infinite, nan);
+  }
 };
 
 NonFinite non_finite(const std::vector<Shard>& shards) {
   NonFinite found;
   for (const Shard& shard : shards) {
+    found.elements += element_count(shard.record->shape);
+    if (!has_elements(shard)) {
+      const auto count = static_cast<std::int64_t>(shard.record->nonfinite);
+      found.either += count;
+      if (count > 0) {
+        found.ranks.push_back(shard.rank);
+      }
+      continue;
+    }
     const Values values = local_values(shard);
-    found.elements += std::ssize(values.data);
     const auto infinite = std::count_if(
         values.data.begin(), values.data.end(), [](double value) { return std::isinf(value); });
     const auto nan = std::count_if(
@@ -77,14 +91,12 @@ Hypotheses non_finite(const Evidence& evidence) {
   }
   const NonFinite candidate = non_finite(evidence.match().candidate);
   const NonFinite reference = non_finite(evidence.match().reference);
-  const std::string counts = fmt::format(
-      "the candidate has {} Inf and {} NaN of {} elements on {}, the reference has {} and {}",
-      candidate.infinite,
-      candidate.nan,
-      candidate.elements,
-      ranks_text(candidate.ranks),
-      reference.infinite,
-      reference.nan);
+  const std::string counts =
+      fmt::format("the candidate has {} of {} elements on {}, the reference has {}",
+                  candidate.text(),
+                  candidate.elements,
+                  ranks_text(candidate.ranks),
+                  reference.text());
   if (candidate.ranks.empty()) {
     return named_by_symptom(
         Signature::kNonFinite,
@@ -93,7 +105,7 @@ Hypotheses non_finite(const Evidence& evidence) {
   return named_by_symptom(
       Signature::kNonFinite,
       counts +
-          (candidate.nan == 0
+          (candidate.nan + candidate.either == 0
                ? ": an overflow"
                : ": an overflow, or an operation that has no result, such as 0 / 0") +
           range_text(evidence.match()),

@@ -296,12 +296,15 @@ std::vector<RankAddend::Call> AddendCheck::calls_of(const TensorId& parameter,
     if (gradient == nullptr) {
       return calls;
     }
+    if (!has_elements(*gradient)) {
+      return {};
+    }
     Call call{local_values(*gradient), std::nullopt};
     if (!has_rows_of(call.gradient, width)) {
       return {};
     }
     id.kind = Kind::kInput;
-    if (const Shard* const input = input_of(rank, id)) {
+    if (const Shard* const input = input_of(rank, id); input != nullptr && has_elements(*input)) {
       call.input = local_values(*input);
       if (!has_rows_of(*call.input, width) ||
           call.input->data.size() != call.gradient.data.size()) {
@@ -319,6 +322,9 @@ std::optional<std::vector<RankAddend>> AddendCheck::addends_of(const Match& matc
     return std::nullopt;
   }
   std::vector<RankAddend> addends;
+  if (!std::ranges::all_of(match.candidate, has_elements)) {
+    return std::nullopt;
+  }
   for (const Shard& shard : match.candidate) {
     RankAddend addend{&shard, local_values(shard).data, {}};
     addend.calls = calls_of(match.id, shard.rank, addend.found.size());

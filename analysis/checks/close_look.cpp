@@ -122,7 +122,8 @@ std::vector<PartError> worst_parts(const TensorPair& pair, std::int64_t head_siz
 CloseLook look_closely(const Match& match, const Trace& candidate, std::int64_t head_size) {
   CloseLook result;
   const std::optional<Values> reference = merged_values(match.reference);
-  if (!reference || match.candidate.empty()) {
+  if (!reference || match.candidate.empty() ||
+      !std::ranges::all_of(match.candidate, has_elements)) {
     return result;
   }
   std::map<int, Coordinates> coordinates = coordinates_of(candidate, match.id.step);

@@ -79,7 +79,8 @@ struct Judge::Subject {
   MergeResult reference;
   MergeResult candidate;                // in the order of the reference's choices of experts
   std::optional<MergeResult> own = {};  // in the order of its own choices, where that is another
-  std::optional<SketchPair> sketches = {};  // where one side kept no more
+  std::optional<SketchPair> sketches =
+      {};  // where one side kept no more, or noise is that of blocks
   bool is_choices = false;
   bool is_dyadic = false;
   std::int64_t reordered = 0;  // tokens whose order that is
@@ -90,10 +91,8 @@ struct Judge::Subject {
   bool rescaled = false;
   bool are_powers_of_two = false;
 
-  // Whether one side kept no more than a sketch.
-  [[nodiscard]] bool by_sketch() const {
-    return reference.sketch.has_value() || candidate.sketch.has_value();
-  }
+  // Otherwise one side kept no more than a sketch.
+  [[nodiscard]] bool have_elements() const { return !reference.sketch && !candidate.sketch; }
   [[nodiscard]] bool has_bound() const { return !is_choices && !is_dyadic && !tolerance; }
   [[nodiscard]] ElementType type() const {
     return coarser(storage_type(match.reference), storage_type(match.candidate));
@@ -272,7 +271,7 @@ std::optional<Judge::Subject> Judge::prepare(const Match& match,
   follow_choices(subject);
   subject.comparison = comparison_of(subject.statistics, reference.shape);
   subject.comparison.reordered = subject.reordered;
-  if (subject.comparison.nonfinite > 0 && !subject.by_sketch()) {
+  if (subject.comparison.nonfinite > 0 && subject.have_elements()) {
     subject.comparison.nan = nan_on_both(pair_of(reference, candidate));
   }
   verdict.comparison = subject.comparison;
@@ -283,7 +282,7 @@ std::optional<Judge::Subject> Judge::prepare(const Match& match,
 }
 
 void Judge::sum(Subject& subject) const {
-  if (subject.by_sketch()) {
+  if (!subject.have_elements()) {
     subject.sketches.emplace(
         SketchPair{sketch_of(subject.reference), sketch_of(subject.candidate)});
     Moments moments = moments_of(subject.sketches->reference, subject.sketches->candidate);
@@ -301,7 +300,7 @@ void Judge::sum(Subject& subject) const {
 
 // The forced passes made the candidate's choices, in its order; the reference did not.
 void Judge::follow_choices(Subject& subject) const {
-  if (!subject.match.choices || subject.statistics.different == 0 || subject.by_sketch()) {
+  if (!subject.match.choices || subject.statistics.different == 0 || !subject.have_elements()) {
     return;
   }
   auto ordered = in_order_of_reference(matches_[*subject.match.choices], subject.candidate);
@@ -335,7 +334,9 @@ std::vector<Judge::Ask> Judge::questions(const TensorId& id) const {
 }
 
 void Judge::ask_finite(const Subject& subject, TensorVerdict& verdict) const {
-  if (!subject.is_choices && !subject.by_sketch()) {
+  if (!subject.have_elements()) {
+    add_all(finite_checks(*subject.sketches, subject.match), verdict);
+  } else if (!subject.is_choices) {
     add_all(finite_checks(
                 pair_of(subject.reference, subject.candidate), subject.statistics, subject.match),
             verdict);
@@ -362,11 +363,11 @@ void Judge::ask_dyadic(const Subject& subject, TensorVerdict& verdict) const {
 
 void Judge::ask_tolerance(const Subject& subject, TensorVerdict& verdict) const {
   if (subject.tolerance && !subject.is_choices && !subject.is_dyadic) {
-    TTRACE_CHECK(!subject.by_sketch(),
+    TTRACE_CHECK(subject.have_elements(),
                  UsageError,
                  "a tolerance compares elements, but of ",
                  to_string(subject.match.id),
-                 " a sketch was kept");
+                 " a sketch was kept; leave --tolerance out, or trace with TTRACE_KEEP=bytes");
     verdict.add(tolerance_check(
         *subject.tolerance, pair_of(subject.reference, subject.candidate), subject.comparison));
   }
@@ -384,7 +385,7 @@ void Judge::ask_parts(const Subject& subject, TensorVerdict& verdict) const {
     return;
   }
   const std::int64_t head = options_.heads.size_in(subject.match.id);
-  if (subject.by_sketch()) {
+  if (subject.sketches) {
     add_all(part_checks(bounds_,
                         subject.judged(),
                         *subject.sketches,
@@ -405,7 +406,7 @@ void Judge::ask_parts(const Subject& subject, TensorVerdict& verdict) const {
 }
 
 void Judge::ask_operators(const Subject& subject, TensorVerdict& verdict) const {
-  if (!subject.has_bound() || subject.by_sketch() || !options_.others.operators ||
+  if (!subject.has_bound() || !subject.have_elements() || !options_.others.operators ||
       subject.are_powers_of_two || is_given(subject.match.id) ||
       (options_.samples != nullptr && sums_other_samples(*options_.samples, subject.match.id))) {
     return;
@@ -427,7 +428,7 @@ void Judge::ask_operators(const Subject& subject, TensorVerdict& verdict) const 
 }
 
 void Judge::ask_golden(const Subject& subject, TensorVerdict& verdict) const {
-  if (options_.others.golden && subject.has_bound() && !subject.by_sketch() &&
+  if (options_.others.golden && subject.has_bound() &&
       subject.bound.origin != BoundOrigin::kExact) {
     add_all(options_.others.golden->compare(subject.match,
                                             subject.reference,

@@ -2,10 +2,14 @@
 
 #include "analysis/align/tensor_pair.h"
 #include "analysis/checks/values_check.h"
+#include "analysis/findings/wording.h"
 #include "trace/kernels/sketch_grid.h"
 #include "trace/place/boxes.h"
 
+#include <fmt/core.h>
+
 #include <deque>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -96,6 +100,23 @@ std::vector<Check> part_checks(const Bounds& bounds,
                      held.shards(),
                      blocks_of_head(head, grid),
                      PartNames(grid, shape));
+}
+
+std::vector<Check> finite_checks(const SketchPair& sketches, const Match& match) {
+  const auto& [reference, candidate] = sketches;
+  if (reference.nonfinite_places == candidate.nonfinite_places &&
+      reference.nonfinite == candidate.nonfinite) {
+    return {};
+  }
+  Check check =
+      failed(Question::kFinite,
+             fmt::format("the candidate has {} that are Inf or NaN, the reference {}{}",
+                         counted(candidate.nonfinite, "element"),
+                         reference.nonfinite,
+                         reference.nonfinite == candidate.nonfinite ? " at other places" : ""),
+             holders_of_nonfinite(match.candidate));
+  check.terms = {{Term::kError, std::numeric_limits<double>::infinity()}};
+  return {std::move(check)};
 }
 
 }  // namespace ttrace

@@ -1,8 +1,10 @@
-// The cells of two sketches as a small tensor, whose parts are judged like those of any other.
+// What two sketches say beyond sums over all elements: the parts of the tensor, and what is not
+// finite.
 //
 // Thread-safety: free functions without shared state.
 #pragma once
 
+#include "analysis/align/matching.h"
 #include "analysis/bounds/bounds.h"
 #include "analysis/findings/check.h"
 #include "trace/merge/shard.h"
@@ -31,5 +33,9 @@ struct SketchPair {
                                              std::span<const Shard> candidate,
                                              std::int64_t head,
                                              std::span<const std::int64_t> shape);
+
+// Elements that are not finite on one side alone, by their number and places. Whether one is NaN,
+// Inf or -Inf, a sketch does not know.
+[[nodiscard]] std::vector<Check> finite_checks(const SketchPair& sketches, const Match& match);
 
 }  // namespace ttrace

@@ -91,16 +91,6 @@ double error_with_overflows(const TensorPair& pair, double error, const Match& m
   return std::sqrt(squared);
 }
 
-std::vector<int> holders_of_nonfinite(std::span<const Shard> shards) {
-  std::vector<int> ranks;
-  for (const Shard& shard : shards) {
-    if (shard.record->nonfinite > 0) {
-      ranks.push_back(shard.rank);
-    }
-  }
-  return ranks;
-}
-
 // ||c - alpha r||: d = (alpha - 1) r + e with e orthogonal to r, so nothing cancels but what is the
 // factor's share of ||d||.
 double error_beside_factor(const Comparison& comparison) {
@@ -287,6 +277,16 @@ std::vector<Check> finite_checks(const TensorPair& pair,
       failed(Question::kFinite, std::move(sentence), holders_of_nonfinite(match.candidate));
   check.terms = {{Term::kError, error_with_overflows(pair, statistics.error_norm(), match)}};
   return {std::move(check)};
+}
+
+std::vector<int> holders_of_nonfinite(std::span<const Shard> shards) {
+  std::vector<int> ranks;
+  for (const Shard& shard : shards) {
+    if (shard.record->nonfinite > 0) {
+      ranks.push_back(shard.rank);
+    }
+  }
+  return ranks;
 }
 
 Check whole_check(const Comparison& comparison, const Bound& bound) {

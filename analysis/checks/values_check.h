@@ -51,6 +51,9 @@ namespace ttrace {
                                                const Statistics& statistics,
                                                const Match& match);
 
+// Ranks that have elements which are not finite.
+[[nodiscard]] std::vector<int> holders_of_nonfinite(std::span<const Shard> shards);
+
 // The error of the whole tensor against its bound: kExact where it must be equal, else kWhole.
 [[nodiscard]] Check whole_check(const Comparison& comparison, const Bound& bound);
 

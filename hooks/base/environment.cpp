@@ -146,6 +146,17 @@ void check_dyadic(const Environment& result) {
   }
 }
 
+// The results of forced passes and of a zoom are compared element by element.
+void parse_keep(Environment& result) {
+  const std::string text = variable("TTRACE_KEEP");
+  const std::optional<Keep> keep = text.empty() ? Keep::kBytes : find_keep(text);
+  if (!keep) {
+    refuse("TTRACE_KEEP", text, "bytes or sketch");
+  }
+  const bool needs_elements = result.pass == Pass::kForced || result.zoom;
+  result.keep = needs_elements ? Keep::kBytes : *keep;
+}
+
 }  // namespace
 
 std::string_view name_of(Pass pass) {
@@ -187,6 +198,7 @@ std::optional<Environment> read_environment() {
   if (const std::string zoom = variable("TTRACE_ZOOM"); !zoom.empty()) {
     result.zoom = parse_zoom_target(zoom);
   }
+  parse_keep(result);
   result.count_only = parse_choice("TTRACE_COUNT", "0", "1");
   TTRACE_CHECK(!result.count_only || result.pass != Pass::kNoise,
                UsageError,

@@ -143,6 +143,11 @@ std::vector<std::tuple<std::string, std::string>> not_seen(const StoredTracePtr&
 
 at::Tensor local(const StoredTracePtr& self, const std::string& id, std::int64_t rank) {
   const Shard& shard = self->of(id, rank);
+  TTRACE_CHECK(has_elements(shard),
+               UsageError,
+               "of ",
+               id,
+               " the trace keeps a sketch, and none of its elements; trace with TTRACE_KEEP=bytes");
   return tensor_of(shard.record->type, shard.record->shape, shard.bytes);
 }
 
@@ -169,6 +174,19 @@ std::tuple<std::vector<at::Tensor>, std::vector<std::string>> merged(const Store
   return {std::move(tensors), std::move(findings)};
 }
 
+// ||x|| of the logical tensor; nothing where its parts make none.
+std::optional<double> norm(const StoredTracePtr& self, const std::string& id) {
+  const MergeResult result = merge(self->of(id));
+  if (result.has_values()) {
+    return result.sketch ? norm_of(*result.sketch)
+                         : tensor_of(result.type, result.shape, result.bytes)
+                               .to(at::kDouble)
+                               .norm()
+                               .item<double>();
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 void register_traces(torch::Library& library) {
@@ -180,7 +198,8 @@ void register_traces(torch::Library& library) {
       .def("not_seen", &not_seen)
       .def("local", &local)
       .def("boxes", &boxes)
-      .def("merged", &merged);
+      .def("merged", &merged)
+      .def("norm", &norm);
 }
 
 }  // namespace ttrace

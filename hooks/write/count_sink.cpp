@@ -1,5 +1,7 @@
 #include "hooks/write/sink.h"
 #include "trace/file/capture_counts.h"
+#include "trace/file/trace_writer.h"
+#include "trace/sums/sketch.h"
 
 #include <ttrace/log.h>
 
@@ -9,7 +11,9 @@ namespace {
 class CountSink : public Sink {
  public:
   CountSink(const Environment& environment, const Layout& layout, const TensorCount& start)
-      : directory_(environment.directory), last_step_(environment.last_step - 1) {
+      : directory_(environment.directory),
+        keep_(environment.keep),
+        last_step_(environment.last_step - 1) {
     counts_.rank = layout.rank;
     counts_.world_size = layout.world_size;
     counts_.start = start;
@@ -21,8 +25,12 @@ class CountSink : public Sink {
   }
   // Of its values, which nobody has copied, only their number matters.
   void append(Record record, std::span<const std::byte> /*bytes*/) override {
+    const bool is_sketched = keep_ == Keep::kSketch && can_be_sketched(record);
     counts_.steps[step_][record.id.kind] +=
-        {1, static_cast<std::uint64_t>(element_count(record.shape)) * element_size(record.type)};
+        {1,
+         is_sketched
+             ? stored_size(sketch_grid(record.placement.logical_shape()), record.type)
+             : static_cast<std::uint64_t>(element_count(record.shape)) * element_size(record.type)};
   }
   void note(std::string remark) override { log(LogLevel::kDebug, remark); }
   void flush() override {}
@@ -34,6 +42,7 @@ class CountSink : public Sink {
 
  private:
   std::string directory_;
+  Keep keep_;
   std::int64_t last_step_;
   std::int64_t step_ = 0;
   CaptureCounts counts_;

@@ -11,7 +11,10 @@ class FileSink : public Sink {
  public:
   FileSink(const Environment& environment, Layout layout)
       : directory_(environment.directory),
-        options_{.named = environment.named, .began = {}, .run = environment.run},
+        options_{.named = environment.named,
+                 .began = {},
+                 .keep = environment.keep,
+                 .run = environment.run},
         layout_(std::move(layout)) {}
 
   void begin_step(std::int64_t step, std::uint64_t began) override {

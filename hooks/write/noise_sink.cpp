@@ -3,6 +3,8 @@
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
+#include "trace/sums/moments.h"
+#include "trace/sums/sketch.h"
 #include "trace/sums/slices.h"
 #include "trace/sums/statistics.h"
 
@@ -12,6 +14,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -59,6 +62,10 @@ class NoiseSink : public Sink {
   // Null, and remembered, if the reference does not have the tensor.
   [[nodiscard]] const ReferenceRecord* find(const TensorId& id);
   void add(NoiseRow row);
+  void append_sketch(const Record& record,
+                     std::span<const std::byte> bytes,
+                     const ReferenceRecord& other);
+  void require_same_shape(const Record& record, const std::vector<std::int64_t>& reference) const;
 
   std::string directory_;
   std::int64_t last_step_;
@@ -126,9 +133,23 @@ void NoiseSink::add(NoiseRow row) {
   pass_.rows.push_back(std::move(row));
 }
 
+void NoiseSink::require_same_shape(const Record& record,
+                                   const std::vector<std::int64_t>& reference) const {
+  TTRACE_CHECK(record.placement.logical_shape() == reference,
+               UsageError,
+               to_string(record.id),
+               " has another shape in this noise pass than in ",
+               directory_,
+               "; repeat the reference pass with the same program");
+}
+
 void NoiseSink::append(Record record, std::span<const std::byte> bytes) {
   const ReferenceRecord* const other = find(record.id);
   if (other == nullptr) {
+    return;
+  }
+  if (other->record->keep != Keep::kBytes) {
+    append_sketch(record, bytes, *other);
     return;
   }
   MergeResult reference = merge_one(*other->record, other->file->bytes(*other->record));
@@ -136,12 +157,7 @@ void NoiseSink::append(Record record, std::span<const std::byte> bytes) {
   if (is_of_operator(record.id.kind) && reference.shape != mine.shape) {
     return;  // its shape depends on values
   }
-  TTRACE_CHECK(reference.shape == mine.shape,
-               UsageError,
-               to_string(record.id),
-               " has another shape in this noise pass than in ",
-               directory_,
-               "; repeat the reference pass with the same program");
+  require_same_shape(record, reference.shape);
   keep_common_rows(reference,
                    mine);  // where noise sent a row elsewhere, there is nothing to compare
   NoiseRow row = row_of(record,
@@ -163,11 +179,28 @@ void NoiseSink::append(Record record, std::span<const std::byte> bytes) {
   add(std::move(row));
 }
 
+// The reference kept a sketch of it.
+void NoiseSink::append_sketch(const Record& record,
+                              std::span<const std::byte> bytes,
+                              const ReferenceRecord& other) {
+  require_same_shape(record, other.record->placement.logical_shape());
+  const Sketch reference = *other.file->sketch(*other.record);
+  const Sketch mine = sketch_of(record.type, bytes, record.placement);
+  const Moments moments = moments_of(reference, mine);
+  NoiseRow row = row_of(record, moments.all);
+  row.max_abs = outstanding_difference(reference, mine);
+  if (row.sum_squared != 0.0) {
+    add_slices(moments.slices, row);
+  }
+  add(std::move(row));
+}
+
 // Equal digests spare every copy. Otherwise the reference goes to the device, and only the row
 // comes back.
 void NoiseSink::append_on_device(Record record, const DeviceValues& values) {
   const auto found = by_id_.find(record.id);
-  if (found == by_id_.end() || !are_plain(record, *found->second.record)) {
+  if (found == by_id_.end() || !are_plain(record, *found->second.record) ||
+      found->second.record->keep != Keep::kBytes) {
     const std::vector<std::byte> bytes = values.bytes();
     append(std::move(record), std::span(bytes));
     return;

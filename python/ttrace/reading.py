@@ -72,15 +72,21 @@ class Record:
 
     @property
     def norm(self) -> float:
-        """That of the merged tensor."""
-        return float(self.merged().to(torch.float64).norm())
+        """That of the merged tensor, which a sketch knows as well. Raises TraceError where the parts make none."""
+        norm = self._stored.norm(self.id)
+        return float(norm) if norm is not None else float(self.merged().norm())
 
     def merged(self) -> torch.Tensor:
         """The tensor in single-device layout: shards joined, addends summed in float64.
 
-        Raises TraceError where the parts make no tensor. Where copies disagree, it is the lowest rank's.
+        Raises TraceError where the parts make no tensor, or the trace keeps no more than a sketch of it. Where copies
+        disagree, it is the lowest rank's.
         """
         tensors, findings = self._stored.merged(self.id)
+        if not tensors and not findings:
+            raise TraceError(
+                f"of {self.id} the trace keeps a sketch, and none of its elements; trace with TTRACE_KEEP=bytes"
+            )
         if not tensors:
             raise TraceError(f"the parts of {self.id} make no tensor: {'; '.join(findings)}")
         return tensors[0]

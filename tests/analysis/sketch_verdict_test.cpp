@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -161,12 +162,22 @@ TEST_F(SketchVerdict, ASmallCommonFactorIsFound) {
   EXPECT_NEAR(tensor.find(Question::kFactor)->value, 1e-4, 2e-5);
 }
 
+// Of a sketch, what is not finite counts as zero: no sum tells of it.
+TEST_F(SketchVerdict, WhatIsNotFiniteOnOneSideIsFound) {
+  std::vector<double> error = nothing();
+  error[70000 % (kSize * kSize)] = std::numeric_limits<double>::quiet_NaN();
+  error[kSize + 130] = std::numeric_limits<double>::infinity();
+  const TensorVerdict tensor = verdict(error);
+  EXPECT_EQ(tensor.symptom(), Symptom::kNonFinite);
+  EXPECT_THAT(tensor.cause(), HasSubstr("2 elements"));
+}
+
 TEST_F(SketchVerdict, EqualTensorsAreKnownByTheirDigests) {
   const std::vector<double> r = wavy(kSize * kSize);
   reference_.keep = candidate_.keep = Keep::kSketch;
-  constexpr auto kData = "s0/m0/data/tokens/0";
-  reference_.add(0, {kData, r, ElementType::kF32, {kSize, kSize}, {}});
-  candidate_.add(0, part_of(kData, r, 0)).add(1, part_of(kData, r, 1));
+  constexpr auto kParameter = "s0/param/fc.weight/0";
+  reference_.add(0, {kParameter, r, ElementType::kF32, {kSize, kSize}, {}});
+  candidate_.add(0, part_of(kParameter, r, 0)).add(1, part_of(kParameter, r, 1));
   const Report report = diff(reference_.write(), candidate_.write());
   ASSERT_THAT(report.tensors, SizeIs(1));
   EXPECT_EQ(report.tensors.front().status(), Status::kWithin);
@@ -178,9 +189,9 @@ TEST_F(SketchVerdict, WhatMustBeEqualAndHasAnotherDigestIsFound) {
   std::vector<double> c = r;
   c[5000] += 1.0;
   reference_.keep = candidate_.keep = Keep::kSketch;
-  constexpr auto kData = "s0/m0/data/tokens/0";
-  reference_.add(0, {kData, r, ElementType::kF32, {kSize, kSize}, {}});
-  candidate_.add(0, part_of(kData, c, 0)).add(1, part_of(kData, c, 1));
+  constexpr auto kParameter = "s0/param/fc.weight/0";
+  reference_.add(0, {kParameter, r, ElementType::kF32, {kSize, kSize}, {}});
+  candidate_.add(0, part_of(kParameter, c, 0)).add(1, part_of(kParameter, c, 1));
   const Report report = diff(reference_.write(), candidate_.write());
   ASSERT_THAT(report.tensors, SizeIs(1));
   EXPECT_EQ(report.tensors.front().symptom(), Symptom::kNotEqual);

@@ -75,11 +75,23 @@ TEST(EnvironmentVariables, BadValuesAreNamedWithWhatWasExpected) {
               HasSubstr("TTRACE_COUNT=1 counts what a reference or candidate pass would write"));
   EXPECT_THAT(complaint(with(reference, "TTRACE_FILTER", "(")), HasSubstr("regular expression"));
   EXPECT_THAT(complaint(with(reference, "TTRACE_SYNC", "device")), HasSubstr("async or stream"));
+  EXPECT_THAT(complaint(with(reference, "TTRACE_KEEP", "all")), HasSubstr("bytes or sketch"));
   for (const char* bytes : {"4095", "-1", "1M"}) {
     EXPECT_THAT(complaint(with(reference, "TTRACE_RING_BYTES", bytes)),
                 HasSubstr("TTRACE_RING_BYTES is '"))
         << bytes;
   }
+}
+
+TEST(EnvironmentVariables, WhereElementsAreNeededNoSketchIsKept) {
+  const auto kept = [](const Variables& variables) {
+    const PassEnvironment environment(with(variables, "TTRACE_KEEP", "sketch"));
+    return read_environment()->keep;
+  };
+  EXPECT_EQ(kept(reference_pass("t")), Keep::kSketch);
+  EXPECT_EQ(kept(with(reference_pass("t"), "TTRACE_ZOOM", "s0/m0/layers.0")), Keep::kBytes);
+  EXPECT_EQ(kept(with(with(reference_pass("t"), "TTRACE_PASS", "forced"), "TTRACE_CANDIDATE", "c")),
+            Keep::kBytes);
 }
 
 // Operators of programs in F16 were not checked: `ttrace check` runs the reference once more in the

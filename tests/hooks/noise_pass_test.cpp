@@ -409,5 +409,35 @@ TEST_F(NoisePasses, FailureIsLeftBesideTheTables) {
   EXPECT_THAT(text, HasSubstr("'no path' is not a valid path of a data"));
 }
 
+// The pass reduces its own tensor to a sketch, and the two to one row.
+TEST_F(NoisePasses, NoiseAgainstASketchIsThatOfItsBlocks) {
+  constexpr std::int64_t kSize = 256;
+  const at::Tensor x = random_tensor({kSize, kSize});
+  const TemporaryDirectory sketches;
+  std::vector<NoiseRow> rows;
+  for (const auto& [keep, folder] :
+       {std::pair("bytes", trace_.path()), std::pair("sketch", sketches.path())}) {
+    const PassEnvironment kept(testing::Variables{{"TTRACE_KEEP", keep}});
+    const auto body = [&](Microbatch&) {
+      Scope scope(root_, "core");
+      static_cast<void>(scope.out(x.mul(1.5)));
+    };
+    run(reference_pass(folder), body);
+    run(noise_pass(folder, 1), body);
+    const std::vector<NoisePass> passes = read_noise(folder);
+    for (const NoiseRow& row : passes.at(0).rows) {
+      if (row.id.path == "core") {
+        rows.push_back(row);
+      }
+    }
+  }
+  ASSERT_THAT(rows, ::testing::SizeIs(2));
+  EXPECT_NEAR(rows[1].sum_squared / rows[0].sum_squared, 1.0, 0.25);
+  EXPECT_GT(rows[1].sum_squared, 0.0);
+  EXPECT_THAT(rows[0].slices, ::testing::SizeIs(kSize + kSize));
+  EXPECT_THAT(rows[1].slices, ::testing::SizeIs(16 + 16));
+  EXPECT_TRUE(rows[1].along_reference);
+}
+
 }  // namespace
 }  // namespace ttrace

@@ -47,6 +47,12 @@ class Kept {
     undeclared.undeclared = true;
     writer.append(undeclared, bytes_of(large_));
     writer.append(record_of("small", ElementType::kBF16, {4}), bytes_of(small_));
+    Record data = record_of("data", ElementType::kBF16, {kRows, kColumns});
+    data.id.kind = Kind::kData;
+    writer.append(data, bytes_of(large_));
+    Record rows = record_of("rows", ElementType::kBF16, {kRows, kColumns});
+    rows.placement.dims[0].sparse = true;
+    writer.append(rows, bytes_of(large_));
     writer.append(record_of("integers", ElementType::kI64, {kRows * kColumns}),
                   bytes_of(integers_));
     writer.commit();
@@ -83,15 +89,24 @@ TEST(Keep, OfALargeTensorTheSketchAloneIsKept) {
   EXPECT_TRUE(sketch->digest == expected.digest);
 }
 
-TEST(Keep, SmallTensorsIntegersAndWhatNobodyPlacedStayBytes) {
+// What must be equal, and rows that not every rank holds, are compared element by element.
+TEST(Keep, SmallTensorsIntegersDataRowsAndWhatNobodyPlacedStayBytes) {
   const Kept kept(Keep::kSketch);
   const RankFile file(kept.path());
-  ASSERT_THAT(file.records(), SizeIs(4));
-  for (std::size_t i = 1; i < 4; ++i) {
+  ASSERT_THAT(file.records(), SizeIs(6));
+  for (std::size_t i = 1; i < 6; ++i) {
     EXPECT_EQ(file.records()[i].keep, Keep::kBytes);
     EXPECT_FALSE(file.sketch(file.records()[i]));
     EXPECT_FALSE(file.bytes(file.records()[i]).empty());
   }
+}
+
+// A shard is below 64 KiB where the reference's tensor is not: the two would be kept unlike.
+TEST(Keep, TheLogicalTensorsSizeDecides) {
+  Record shard = record_of("large", ElementType::kBF16, {kRows / 4, kColumns});
+  EXPECT_FALSE(can_be_sketched(shard));
+  shard.placement.dims[0] = {kRows / 4, kRows, {{0, kRows / 2, kRows / 4}}};
+  EXPECT_TRUE(can_be_sketched(shard));
 }
 
 TEST(Keep, BytesHaveNoSketchBeside) {

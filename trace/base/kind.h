@@ -214,6 +214,26 @@ static_assert(has_a_row_for_each(kKindTraits, &KindTraits::kind, Kind::kStateBef
   return family_of(kind) == KindFamily::kData;
 }
 
+// Whether the size of a difference decides, and not which elements differ: of what the graph
+// computes and the optimizer updates, but not of what is checked for equality or computed again.
+[[nodiscard]] constexpr bool is_judged_by_size(Kind kind) {
+  switch (family_of(kind)) {
+    case KindFamily::kActivation:
+    case KindFamily::kActivationGradient:
+    case KindFamily::kParameterGradient:
+    case KindFamily::kMoment:
+      return true;
+    case KindFamily::kParameter:
+      return kind != Kind::kStart;
+    case KindFamily::kState:
+      return kind == Kind::kState;
+    case KindFamily::kQuantisation:
+      return kind == Kind::kOperand;
+    default:
+      return false;
+  }
+}
+
 [[nodiscard]] constexpr bool is_gradient(Kind kind) {
   return family_of(kind) == KindFamily::kActivationGradient ||
          family_of(kind) == KindFamily::kParameterGradient;

@@ -1,5 +1,6 @@
 #include "trace/file/trace_writer.h"
 
+#include "trace/base/kind.h"
 #include "trace/file/hdf5_format.h"
 #include "trace/file/hdf5_output.h"
 #include "trace/file/hdf5_tensor.h"
@@ -392,8 +393,12 @@ void TraceWriter::commit() {
 }
 
 bool can_be_sketched(const Record& record) {
-  return has_sketch(record.type) && !record.undeclared &&
-         static_cast<std::size_t>(element_count(record.shape)) * element_size(record.type) >=
+  const auto& dims = record.placement.dims;
+  return has_sketch(record.type) && !record.undeclared && is_judged_by_size(record.id.kind) &&
+         std::none_of(
+             dims.begin(), dims.end(), [](const DimPlacement& dim) { return dim.sparse; }) &&
+         static_cast<std::size_t>(element_count(record.placement.logical_shape())) *
+                 element_size(record.type) >=
              kOwnDatasetBytes;
 }
 

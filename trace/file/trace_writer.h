@@ -67,8 +67,9 @@ class TraceWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-// Whether a tensor is large enough for a sketch, has a type that has one, and it is known where it
-// lies in the logical tensor. Bytes of all others are kept, whatever is asked for.
+// Whether sizes decide of a tensor, the logical one is large enough for a sketch, its type has one,
+// and it is known where it lies and that ranks hold all of it. Bytes of all others are kept,
+// whatever is asked for.
 [[nodiscard]] bool can_be_sketched(const Record& record);
 
 // DIR/step000000/rank00003.h5

@@ -70,8 +70,8 @@ std::optional<Multiple> multiple_of(std::span<const double> r, std::span<const d
 std::optional<Multiple> multiple_at(const Shard& shard, std::span<const Shard> reference) {
   Placement place = shard.record->placement;
   const MergeResult whole = merge(reference);
-  if (place.partial_count > 1 || place.flat || !whole.has_tensor() || whole.held ||
-      whole.shape != place.logical_shape()) {
+  if (place.partial_count > 1 || place.flat || !has_elements(shard) || !whole.has_tensor() ||
+      whole.held || whole.shape != place.logical_shape()) {
     return std::nullopt;
   }
   const auto logical = numbers_of(reference);

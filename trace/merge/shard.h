@@ -19,6 +19,11 @@ struct Shard {
   const RankFile* file = nullptr;  // that holds the bytes; merge() then checks their digest
 };
 
+// Whether its elements are known, and not a sketch of them alone.
+[[nodiscard]] inline bool has_elements(const Shard& shard) {
+  return shard.record->keep == Keep::kBytes;
+}
+
 // Keeps references to the file and its record.
 [[nodiscard]] inline Shard shard_of(const RankFile& file, const Record& record) {
   return {file.layout().rank, &record, file.bytes(record), &file};

@@ -312,6 +312,10 @@ void add_addend(const Sketch& addend, Sketch& sum) {
   sum.column_squares.clear();
 }
 
+double norm_of(const Sketch& sketch) {
+  return std::sqrt(sketch.row_squares.empty() ? sketch.estimated_squares() : sketch.squares());
+}
+
 double squared_distance(const Sketch& left, const Sketch& right) {
   return std::transform_reduce(left.cells.begin(),
                                left.cells.end(),

@@ -83,6 +83,9 @@ void add_shard(const Sketch& shard, Sketch& sum);
 // Adds another addend of the same tensor: the squares are lost. Requires equal grids.
 void add_addend(const Sketch& addend, Sketch& sum);
 
+// ||x||: exact, but estimated of a sum of addends, whose squares nobody saw.
+[[nodiscard]] double norm_of(const Sketch& sketch);
+
 // Estimates ||left - right||^2. Requires equal grids.
 [[nodiscard]] double squared_distance(const Sketch& left, const Sketch& right);
 

@@ -26,7 +26,8 @@ std::vector<RankPart> rank_parts(const std::vector<Shard>& shards, const Values&
   std::vector<RankPart> parts;
   for (const Shard& shard : shards) {
     const Placement& placement = shard.record->placement;
-    if (placement.partial_count != 1 || placement.dims.size() != reference.shape.size()) {
+    if (placement.partial_count != 1 || placement.dims.size() != reference.shape.size() ||
+        !has_elements(shard)) {
       return {};
     }
     Values own = local_values(shard);

@@ -30,7 +30,7 @@ bool same_bytes(const Shard& left, const Shard& right) {
 
 // A master copy next to the parameter it began as: equal values in different types.
 bool same_values(const Shard& left, const Shard& right) {
-  return left.record->shape == right.record->shape &&
+  return left.record->shape == right.record->shape && has_elements(left) && has_elements(right) &&
          local_values(left).data == local_values(right).data;
 }
 
@@ -107,7 +107,7 @@ bool truth_moves(const Evidence& evidence, const Part& now, const Part& then) {
 bool is_stale(const Shard& shard, const Shard& old, Kind kind) {
   return (same_bytes(shard, old) ||
           (shard.record->type != old.record->type && same_values(shard, old))) &&
-         (is_parameter(kind) || !is_constant(local_values(shard)));
+         (is_parameter(kind) || (has_elements(shard) && !is_constant(local_values(shard))));
 }
 
 struct Left {
@@ -119,6 +119,9 @@ struct Left {
 // gather of which only this rank's own part arrived. `rounding`: what round-off alone leaves.
 std::optional<Left> partly_stale(const RankPart& part, const Shard& old, double rounding) {
   constexpr double kNearlyAll = 0.91;  // of the error's energy
+  if (!has_elements(old)) {
+    return std::nullopt;
+  }
   const Values before = local_values(old);
   const std::vector<double> d = part.sides.difference();
   if (before.shape != part.sides.shape()) {

@@ -173,7 +173,8 @@ Hypotheses find_unsummed_copies(const Evidence& evidence) {
   const Match& match = evidence.match();
   const auto expected = expected_of(evidence);
   const std::vector<Copies> groups = distinct_copies(match);
-  if (groups.size() < 2 || !expected || !std::ranges::all_of(match.candidate, holds_all)) {
+  if (groups.size() < 2 || !expected || !std::ranges::all_of(match.candidate, holds_all) ||
+      !std::ranges::all_of(match.candidate, has_elements)) {
     return {};
   }
   // A copy that is right already is no addend, however small the others are.

@@ -1,7 +1,8 @@
 #include "analysis/cli/commands/auto_attach.h"
+#include "analysis/cli/commands/check_estimate.h"
 #include "analysis/cli/commands/check_passes.h"
 #include "analysis/cli/commands/commands.h"
-#include "analysis/cli/commands/pass_plan.h"
+#include "analysis/cli/commands/drill_down.h"
 #include "analysis/cli/commands/print_jobs.h"
 #include "analysis/cli/commands/remembered_command.h"
 #include "analysis/cli/commands/zoom.h"
@@ -10,9 +11,6 @@
 #include "analysis/cli/options/pass_limits.h"
 #include "analysis/cli/options/selection_options.h"
 #include "analysis/cli/options/stored_pair.h"
-#include "analysis/cli/run/estimate.h"
-#include "analysis/cli/run/interrupt.h"
-#include "analysis/cli/run/temporary_folder.h"
 #include "analysis/findings/wording.h"
 #include "trace/base/precision.h"
 #include "trace/file/manifest.h"
@@ -25,6 +23,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <system_error>
@@ -189,6 +188,9 @@ void choose_dyadic(CheckOptions& options) {
                            "--precision is {}; leave --precision out",
                            kDyadicPrecision,
                            options.precision));
+  TTRACE_CHECK(options.keep != Keep::kSketch,
+               UsageError,
+               "--dyadic demands equal elements, but TTRACE_KEEP=sketch keeps none; unset it");
   TTRACE_CHECK(!options.rename,
                UsageError,
                "--dyadic derives the values of a module from its name, so both programs must use "
@@ -198,6 +200,18 @@ void choose_dyadic(CheckOptions& options) {
   options.self_check = SelfCheck::kNever;
   options.forced = false;
   options.golden = true;
+}
+
+// What the passes of this check keep of a tensor; nothing where nobody asked.
+std::optional<Keep> asked_keep() {
+  const char* const asked = std::getenv("TTRACE_KEEP");
+  if (asked == nullptr) {
+    return std::nullopt;
+  }
+  const std::optional<Keep> keep = find_keep(asked);
+  TTRACE_CHECK(
+      keep, UsageError, fmt::format("TTRACE_KEEP is '{}'; set it to bytes or sketch", asked));
+  return keep;
 }
 
 SelfCheck self_check_of(const po::variables_map& values) {
@@ -249,7 +263,12 @@ CheckOptions read_options(const po::variables_map& values) {
     options.precision = *precision;
     check_word("precision", options.precision, precisions_on_request());
   }
+  options.keep = asked_keep();
   if (const auto map = text_of(values, "rename")) {
+    TTRACE_CHECK(options.keep != Keep::kSketch,
+                 UsageError,
+                 "--rename lays tensors out anew, but TTRACE_KEEP=sketch keeps no elements; unset "
+                 "it");
     options.rename = RenameMap::load(*map);
   }
   if (options.dyadic) {
@@ -340,57 +359,6 @@ std::string summary(const RunDirectory& run, const Course& course) {
                      run.path());
 }
 
-CaptureCounts count_reference(CheckOptions options) {
-  if (options.stored) {
-    return count_trace(options.reference);
-  }
-  const NoteInterrupts noted;
-  TemporaryFolder folder("estimate");
-  folder.keep(true);  // where the pass fails, it holds the log
-  if (options.automatic) {
-    attach_by_itself(options, folder.path() + "/auto");
-  }
-  Pass pass{.name = "counting reference",
-            .command = options.reference,
-            .variables = variables(options, "reference"),
-            .trace = folder.path(),
-            .log = folder.path() + "/reference.log",
-            .complete = [path = folder.path()] { return counts_are_complete(path); },
-            .remedy = ""};
-  pass.variables["TTRACE_DIR"] = folder.path();
-  pass.variables["TTRACE_COUNT"] = "1";
-  Course course;
-  course.passes = 1;
-  follow(pass, options.limits, course);
-  CaptureCounts all;
-  for (const CaptureCounts& rank : read_counts(folder.path())) {
-    all.start += rank.start;
-    for (const auto& [step, kinds] : rank.steps) {
-      for (const auto& [kind, count] : kinds) {
-        all.steps[step][kind] += count;
-      }
-    }
-  }
-  folder.keep(false);
-  return all;
-}
-
-// 0 if what is needed at least is free.
-int run_estimate(const CheckOptions& options) {
-  Estimate estimate;
-  estimate.reference = count_reference(options);
-  estimate.noise_passes = options.noise;
-  estimate.stored = options.stored;
-  const bool more = !options.rerun.empty() && options.precision != kGoldenPrecision;
-  estimate.forced = options.forced && more;
-  estimate.golden = options.golden && more;
-  estimate.renamed = options.rename.has_value();
-  estimate.output = options.output.empty() ? "runs" : options.output;
-  estimate.free = free_bytes(estimate.output);
-  print_estimate(std::cout, estimate);
-  return estimate.needed() <= estimate.free ? 0 : 2;
-}
-
 // What follows from --zoom. Where there is nothing to zoom into, the report says why.
 void add_zoom(const CheckOptions& options, const RunDirectory& run, Report& report) {
   if (!options.zooms || !report.diverged()) {
@@ -419,7 +387,7 @@ int run_check(const po::variables_map& values) {
                  UsageError,
                  "--print-jobs cannot go with --auto, which needs files that no job writes; leave "
                  "--auto out, and add TTrace's four lines to the programs (docs/python.md)");
-    print_jobs(std::cout, options, values);
+    print_jobs(std::cout, first_passes(options), values);
     return 0;
   }
   const RunDirectory run = RunDirectory::create(options.output);
@@ -431,14 +399,19 @@ int run_check(const po::variables_map& values) {
                               {{ReportFormat::kText, run.path() + "/report.txt"},
                                {ReportFormat::kJson, run.path() + "/report.json"}});
   Course course;
-  run_passes(options, run, course);
+  run_passes(first_passes(options), run, course);
   const auto start = std::chrono::steady_clock::now();
   Report report =
       judge({course.judged_by, run.candidate(), run.path()}, options.judging, Completeness::kWhole);
   course.comparison =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  add_zoom(options, run, report);
   options.report.run = run.path();
+  if (options.keep == Keep::kSketch && report.diverged()) {
+    DrilledDown down = drill_down(options, run, std::move(report), course);
+    report = std::move(down.report);
+    options.report.run = down.run;
+  }
+  add_zoom(options, run, report);
   write_report(report, options.report);
   course.progress.print(summary(run, course));
   return exit_code(report);
@@ -461,7 +434,12 @@ Manual check_manual() {
            "With --precision f64, both programs compute in f64. Round-off is 1e-15 there, so a "
            "relative error of 1e-9 shows at the tensor where it begins. A defect that exists only "
            "in a lower precision needs a check in that precision.",
-           "The programs inherit TTRACE_FILTER, TTRACE_LOG, TTRACE_NAMED, TTRACE_ON_ERROR, "
+           "TTRACE_KEEP=sketch keeps some thousand sums of every large tensor instead of its "
+           "elements, and leaves the passes with the candidate's values out. Where something is "
+           "beyond its bound, both programs run once more with all elements kept, and these passes "
+           "as well.",
+           "The programs inherit TTRACE_FILTER, TTRACE_KEEP, TTRACE_LOG, TTRACE_NAMED, "
+           "TTRACE_ON_ERROR, "
            "TTRACE_RING_BYTES and TTRACE_SYNC from the environment; TTrace sets all other TTRACE_* "
            "variables for each pass. TTRACE_FILTER decides what is captured, and --filter decides "
            "which captured tensors are compared. Both search the id."},

@@ -8,6 +8,7 @@
 #include "analysis/cli/run/passes.h"
 #include "analysis/diff.h"
 #include "analysis/rename/rename_map.h"
+#include "trace/base/keep.h"
 #include "trace/base/zoom_target.h"
 
 #include <optional>
@@ -35,6 +36,8 @@ struct CheckOptions {
   std::string start;
   PassLimits limits;
   std::optional<RenameMap> rename = {};  // the programs' modules have different names
+  // What a trace keeps of a tensor (TTRACE_KEEP); nothing: as the programs' environment says.
+  std::optional<Keep> keep = {};
   bool estimate = false;
   bool ignore_space = false;
   bool zooms = false;                   // look into the module of the first divergence

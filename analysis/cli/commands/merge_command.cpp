@@ -25,6 +25,7 @@ struct Outcome {
   std::size_t written = 0;
   std::size_t defective = 0;
   std::size_t left_out = 0;
+  std::size_t sketches = 0;
 };
 
 Outcome write_tensors(const std::vector<Match>& tensors,
@@ -43,7 +44,9 @@ Outcome write_tensors(const std::vector<Match>& tensors,
       std::cout << to_string(tensor.id) << ": " << name_of(finding.defect) << ": "
                 << finding.message << '\n';
     }
-    if (merged.findings.empty()) {
+    if (merged.sketch) {
+      ++outcome.sketches;
+    } else if (merged.findings.empty()) {
       writer.append(tensor.id, merged);
       ++outcome.written;
     } else {
@@ -69,6 +72,12 @@ int run_merge(const po::variables_map& values) {
   ProgressLine progress;
   const Outcome outcome = write_tensors(tensors_of(trace), selection, *writer, progress);
   warn(selection.unused());
+  TTRACE_CHECK(outcome.sketches == 0,
+               UsageError,
+               fmt::format("{} keeps sketches of {}, and none of their elements; trace with "
+                           "TTRACE_KEEP=bytes",
+                           folder,
+                           counted(outcome.sketches, "tensor")));
   TTRACE_CHECK(outcome.written + outcome.defective > 0,
                UsageError,
                fmt::format("the selection leaves out all {} tensors; `ttrace ls` lists their ids",

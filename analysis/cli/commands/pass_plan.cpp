@@ -74,6 +74,9 @@ Variables variables(const CheckOptions& options, const std::string& pass) {
   if (!options.precision.empty()) {
     result["TTRACE_PRECISION"] = options.precision;
   }
+  if (options.keep) {
+    result["TTRACE_KEEP"] = name_of(*options.keep);
+  }
   if (options.dyadic) {
     result["TTRACE_INPUTS"] = "dyadic";
   }

@@ -72,6 +72,16 @@ void print_values(const std::string& name, const Values& values) {
                            values.count);
 }
 
+// Of a tensor whose sketch was kept.
+void print_values(const std::string& name,
+                  double norm,
+                  double max_abs,
+                  std::uint64_t nonfinite,
+                  std::int64_t count) {
+  std::cout << fmt::format(
+      kRow, name, short_number(norm), short_number(max_abs), "-", "-", nonfinite, count);
+}
+
 // "[0:64, 128:256]", at most four boxes.
 std::string region_text(const Placement& placement) {
   constexpr std::size_t kMostListed = 4;
@@ -158,10 +168,23 @@ void print_tensor(const Match& tensor, const MergeResult& merged) {
   std::cout << "statistics:\n"
             << fmt::format(kRow, "", "norm", "max |x|", "mean", "zeros", "non-finite", "elements");
   for (const Shard& shard : tensor.reference) {
-    print_values("rank " + std::to_string(shard.rank), summarize(shard.record->type, shard.bytes));
+    const std::string name = "rank " + std::to_string(shard.rank);
+    const Record& record = *shard.record;
+    if (has_elements(shard)) {
+      print_values(name, summarize(record.type, shard.bytes));
+    } else {
+      print_values(
+          name, record.norm, record.max_abs, record.nonfinite, element_count(record.shape));
+    }
   }
   if (merged.has_tensor()) {
     print_values("merged", summarize(merged.type, merged.bytes));
+  } else if (merged.sketch) {
+    print_values("merged",
+                 norm_of(*merged.sketch),
+                 merged.sketch->largest,
+                 merged.sketch->nonfinite,
+                 element_count(merged.shape));
   }
 }
 
@@ -184,7 +207,9 @@ int run_show(const po::variables_map& values) {
     shown = {"rank " + std::to_string(shard.rank),
              {shard.record->type, shard.record->shape, shard.bytes.data()}};
   }
-  const bool has_values = values.count("rank") != 0 || merged.has_tensor();
+  const bool has_values = values.count("rank") != 0
+                              ? has_elements(shard_of(tensor, values["rank"].as<int>()))
+                              : merged.has_tensor();
   if (has_values) {
     static_cast<void>(parse_ranges(slices, shown.array.shape));  // refuse before printing anything
   }
@@ -193,8 +218,12 @@ int run_show(const po::variables_map& values) {
   if (has_values) {
     print_shown(shown, slices, threshold);
   } else {
-    std::cout << "\nThere are no merged values, because the ranks' parts do not form a whole "
-                 "tensor; --rank R prints one part.\n";
+    std::cout
+        << (merged.sketch
+                ? "\nThere are no values, because the trace keeps a sketch of this tensor; "
+                  "trace with TTRACE_KEEP=bytes to have them.\n"
+                : "\nThere are no merged values, because the ranks' parts do not form a whole "
+                  "tensor; --rank R prints one part.\n");
   }
   return 0;
 }
