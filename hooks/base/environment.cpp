@@ -43,16 +43,28 @@ void parse_steps(const std::string& value, Environment& result) {
   if (value.empty()) {
     return;
   }
-  const std::size_t colon = value.find(':');
-  const auto first = parse_natural(std::string_view(value).substr(0, colon));
-  const auto last =
-      colon == std::string::npos ? first : parse_natural(std::string_view(value).substr(colon + 1));
-  if (!first || !last || (colon != std::string::npos && *last <= *first)) {
-    refuse(
-        "TTRACE_STEPS", value, "FIRST:LAST without LAST and with FIRST below LAST, or one number");
+  std::vector<std::optional<std::int64_t>> numbers;
+  for (std::string_view rest = value;;) {
+    const std::size_t colon = rest.find(':');
+    numbers.push_back(parse_natural(rest.substr(0, colon)));
+    if (colon == std::string_view::npos) {
+      break;
+    }
+    rest.remove_prefix(colon + 1);
   }
-  result.first_step = *first;
-  result.last_step = colon == std::string::npos ? *first + 1 : *last;
+  const bool are_numbers =
+      numbers.size() <= 3 && std::ranges::all_of(numbers, &std::optional<std::int64_t>::has_value);
+  if (!are_numbers || (numbers.size() > 1 && *numbers[1] <= *numbers[0]) ||
+      (numbers.size() > 2 && *numbers[2] == 0)) {
+    refuse(
+        "TTRACE_STEPS",
+        value,
+        "FIRST:LAST without LAST and with FIRST below LAST, FIRST:LAST:N for every Nth of these, "
+        "or one number");
+  }
+  result.first_step = *numbers[0];
+  result.last_step = numbers.size() > 1 ? *numbers[1] : *numbers[0] + 1;
+  result.every = numbers.size() > 2 ? *numbers[2] : 1;
 }
 
 // The value of a variable that has two words; `other` is what `chosen` is not.
@@ -165,7 +177,7 @@ std::string_view name_of(Pass pass) {
 
 std::vector<std::int64_t> Environment::steps() const {
   std::vector<std::int64_t> result;
-  for (std::int64_t step = first_step; step < last_step; ++step) {
+  for (std::int64_t step = first_step; step < last_step; step += every) {
     result.push_back(step);
   }
   return result;

@@ -45,6 +45,7 @@ struct Environment {
                                 // self-check, which moves nothing
   std::int64_t first_step = 0;  // TTRACE_STEPS, half-open
   std::int64_t last_step = 1;
+  std::int64_t every = 1;         // of these, from the first one on
   std::string precision;          // TTRACE_PRECISION, or empty: not checked
   bool own_start = false;         // TTRACE_START=own
   bool dyadic = false;            // TTRACE_INPUTS=dyadic: every module is given small integers
@@ -61,7 +62,8 @@ struct Environment {
   std::size_t ring_bytes = kRingBytes;  // TTRACE_RING_BYTES
 
   [[nodiscard]] bool traces(std::int64_t iteration) const {
-    return iteration >= first_step && iteration < last_step;
+    return iteration >= first_step && iteration < last_step &&
+           (iteration - first_step) % every == 0;
   }
   // Whether this iteration is one of those before the traced ones, whose round-off a noise pass
   // carries into them.

@@ -104,7 +104,9 @@ Tracer::~Tracer() {
   if (capture_ != nullptr) {
     attached = false;
     expect_no_more();
-    if (!failure_->failed() && !begun_.empty() && !begun_.contains(environment_.last_step - 1)) {
+    // A program that is watched every so often may end between two traced steps.
+    if (environment_.every == 1 && !failure_->failed() && !begun_.empty() &&
+        !begun_.contains(environment_.last_step - 1)) {
       log(LogLevel::kWarning,
           "the program ended before iteration " + std::to_string(environment_.last_step - 1) +
               ", the last one of TTRACE_STEPS, so the trace is incomplete");
@@ -207,7 +209,7 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
     publish_manifest(false);
     capture_->watch_parameters();
     observer_.emplace();
-    if (environment_.pass != Pass::kNoise) {
+    if (environment_.pass != Pass::kNoise && environment_.every == 1) {
       expect_steps(
           environment_.directory, layout.rank, environment_.first_step, environment_.last_step);
     }

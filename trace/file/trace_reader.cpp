@@ -204,16 +204,29 @@ Trace Trace::open(const std::string& directory) {
   trace.directory_ = directory;
   trace.manifest_ = read_manifest(directory);
   for (const std::int64_t step : trace.manifest_.steps) {
-    StepTrace opened;
-    opened.step = step;
-    for (int rank = 0; rank < trace.manifest_.world_size; ++rank) {
-      opened.ranks.push_back(open_rank(directory, trace.manifest_, step, rank));
-    }
-    check_axes(opened);
-    check_coordinates(opened);
-    trace.steps_.push_back(std::move(opened));
+    trace.read_step(step);
   }
   return trace;
+}
+
+Trace Trace::open_step(const std::string& directory, std::int64_t step) {
+  Trace trace;
+  trace.directory_ = directory;
+  trace.manifest_ = read_manifest(directory);
+  trace.manifest_.steps = {step};
+  trace.read_step(step);
+  return trace;
+}
+
+void Trace::read_step(std::int64_t step) {
+  StepTrace opened;
+  opened.step = step;
+  for (int rank = 0; rank < manifest_.world_size; ++rank) {
+    opened.ranks.push_back(open_rank(directory_, manifest_, step, rank));
+  }
+  check_axes(opened);
+  check_coordinates(opened);
+  steps_.push_back(std::move(opened));
 }
 
 Trace Trace::open_partial(const std::string& directory) {
@@ -237,11 +250,14 @@ bool is_complete(const std::string& directory) {
     return false;
   }
   const Manifest manifest = read_manifest(directory);
-  for (const std::int64_t step : manifest.steps) {
-    for (int rank = 0; rank < manifest.world_size; ++rank) {
-      if (!stands(step_file(directory, step, rank))) {
-        return false;
-      }
+  return std::ranges::all_of(
+      manifest.steps, [&](std::int64_t step) { return is_complete(directory, manifest, step); });
+}
+
+bool is_complete(const std::string& directory, const Manifest& manifest, std::int64_t step) {
+  for (int rank = 0; rank < manifest.world_size; ++rank) {
+    if (!stands(step_file(directory, step, rank))) {
+      return false;
     }
   }
   return true;

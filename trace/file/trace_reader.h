@@ -23,6 +23,8 @@ class Trace {
   // Reads manifest and every rank's file of every step. Throws FormatError if a file is absent
   // (naming rank, step and, where there is one, the text of its `.failed` file) or unreadable.
   static Trace open(const std::string& directory);
+  // The same of one of its steps alone, the others of which may be missing.
+  static Trace open_step(const std::string& directory, std::int64_t step);
   // Reads the existing part of an interrupted trace; StepTrace::lacking says what is missing.
   // Throws FormatError for an unreadable manifest.
   static Trace open_partial(const std::string& directory);
@@ -43,6 +45,8 @@ class Trace {
   [[nodiscard]] bool holds(Kind kind) const;
 
  private:
+  void read_step(std::int64_t step);
+
   std::string directory_;
   Manifest manifest_;
   std::vector<StepTrace> steps_;
@@ -50,5 +54,9 @@ class Trace {
 
 // Whether every rank's file of every step in the manifest has its final name.
 [[nodiscard]] bool is_complete(const std::string& directory);
+// Whether every rank's file of this step has.
+[[nodiscard]] bool is_complete(const std::string& directory,
+                               const Manifest& manifest,
+                               std::int64_t step);
 
 }  // namespace ttrace

@@ -12,6 +12,8 @@ namespace ttrace::cli {
 [[nodiscard]] Manual diff_manual();
 [[nodiscard]] Manual explain_manual();
 [[nodiscard]] Manual same_manual();
+[[nodiscard]] Manual laws_manual();
+[[nodiscard]] Manual watch_manual();
 [[nodiscard]] Manual zoom_manual();
 [[nodiscard]] Manual calibrate_manual();
 [[nodiscard]] Manual infer_manual();

@@ -22,24 +22,14 @@ using ttrace::cli::Arguments;
 
 using ttrace::cli::Manual;
 
-constexpr std::array kCommands{ttrace::cli::check_manual,
-                               ttrace::cli::gate_manual,
-                               ttrace::cli::diff_manual,
-                               ttrace::cli::explain_manual,
-                               ttrace::cli::same_manual,
-                               ttrace::cli::zoom_manual,
-                               ttrace::cli::calibrate_manual,
-                               ttrace::cli::infer_manual,
-                               ttrace::cli::ls_manual,
-                               ttrace::cli::show_manual,
-                               ttrace::cli::verify_manual,
-                               ttrace::cli::timeline_manual,
-                               ttrace::cli::merge_manual,
-                               ttrace::cli::pack_manual,
-                               ttrace::cli::rename_manual,
-                               ttrace::cli::import_manual,
-                               ttrace::cli::doctor_manual,
-                               ttrace::cli::skill_manual};
+constexpr std::array kCommands{
+    ttrace::cli::check_manual,   ttrace::cli::gate_manual,     ttrace::cli::diff_manual,
+    ttrace::cli::explain_manual, ttrace::cli::same_manual,     ttrace::cli::laws_manual,
+    ttrace::cli::watch_manual,   ttrace::cli::zoom_manual,     ttrace::cli::calibrate_manual,
+    ttrace::cli::infer_manual,   ttrace::cli::ls_manual,       ttrace::cli::show_manual,
+    ttrace::cli::verify_manual,  ttrace::cli::timeline_manual, ttrace::cli::merge_manual,
+    ttrace::cli::pack_manual,    ttrace::cli::rename_manual,   ttrace::cli::import_manual,
+    ttrace::cli::doctor_manual,  ttrace::cli::skill_manual};
 
 constexpr int kCouldNotCompare = 2;
 

@@ -47,7 +47,9 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   setpgid(0, 0);
   // Should we be killed ourselves, at least mpirun hears of it.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() == parent && dup2(input, 0) >= 0 && dup2(output, 1) >= 0 && dup2(output, 2) >= 0) {
+  const bool is_ours = output < 0;
+  if (getppid() == parent && dup2(input, 0) >= 0 &&
+      (is_ours || (dup2(output, 1) >= 0 && dup2(output, 2) >= 0))) {
     execve(argv[0], argv, envp);
   }
   _exit(127);
@@ -60,7 +62,8 @@ Program::Program(const Launch& launch) {
   const FileDescriptor input = opened("/dev/null", O_RDONLY | O_CLOEXEC);
   // Appending, so that several writers do not overwrite each other.
   const FileDescriptor output =
-      opened(launch.log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC);
+      launch.log.empty() ? FileDescriptor(-1)
+                         : opened(launch.log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC);
   const std::vector<std::string> arguments{"/bin/sh", "-c", launch.command};
   std::vector<char*> argv = pointers(arguments);
   std::vector<char*> envp = pointers(launch.environment);

@@ -33,7 +33,7 @@ void end_all(const std::function<std::vector<pid_t>()>& alive, std::chrono::mill
 struct Launch {
   std::string command;                   // for /bin/sh -c
   std::vector<std::string> environment;  // all of it, NAME=value
-  std::string log;                       // stdout and stderr go here
+  std::string log;                       // stdout and stderr go here; empty: where ours go
 };
 
 class Program : public Running {
