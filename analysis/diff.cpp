@@ -22,6 +22,7 @@
 #include "analysis/checks/excuses.h"
 #include "analysis/checks/golden_check.h"
 #include "analysis/checks/judge.h"
+#include "analysis/checks/law_check.h"
 #include "analysis/checks/one_sided.h"
 #include "analysis/checks/one_sided_states.h"
 #include "analysis/checks/other_data.h"
@@ -32,7 +33,6 @@
 #include "analysis/findings/notes.h"
 #include "analysis/findings/wording.h"
 #include "analysis/rename/rename.h"
-#include "trace/base/precision.h"
 #include "trace/base/random.h"
 #include "trace/base/unit_in_last_place.h"
 #include "trace/file/noise_table.h"
@@ -54,18 +54,6 @@
 
 namespace ttrace {
 namespace {
-
-ElementType coarsest_type(const Trace& trace) {
-  const std::string& text = trace.manifest().precision;
-  const Precision* const precision = find_precision(text);
-  TTRACE_CHECK(precision != nullptr,
-               UsageError,
-               fmt::format("{} has the unknown precision `{}`; write one of {} into its manifest",
-                           trace.directory(),
-                           text,
-                           precision_names()));
-  return rounded_operands(trace.manifest()).value_or(precision->coarsest);
-}
 
 // A tensor to judge: its position among the matches, and the user's tolerance.
 struct Task {
@@ -295,6 +283,12 @@ void add_joint_checks(const Trace& reference,
             },
             [&] {
               check_norms(report.tensors, vocabulary, coarsest_type(candidate), options.allowances);
+            },
+            [&] {
+              // Forced passes ask every operator, and more sharply.
+              if (!report.has_residuals && !report.is_dyadic) {
+                check_laws(reference, candidate, report.tensors);
+              }
             },
             [&] { check_losses(matches, report.tensors, vocabulary, options.allowances); },
             [&] { check_draws(candidate, matches, report.tensors, vocabulary, report.notes); }},

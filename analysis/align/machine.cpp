@@ -2,6 +2,7 @@
 
 #include "analysis/align/differing_keys.h"
 #include "trace/base/numerics.h"
+#include "trace/base/precision.h"
 
 #include <ttrace/error.h>
 
@@ -103,6 +104,18 @@ std::string machine_line(const Manifest& manifest) {
     text += fmt::format("{}{} {}", text.empty() ? "machine: " : ", ", key, value);
   }
   return text.empty() ? text : text + "\n";
+}
+
+ElementType coarsest_type(const Trace& trace) {
+  const std::string& text = trace.manifest().precision;
+  const Precision* const precision = find_precision(text);
+  TTRACE_CHECK(precision != nullptr,
+               UsageError,
+               fmt::format("{} has the unknown precision `{}`; write one of {} into its manifest",
+                           trace.directory(),
+                           text,
+                           precision_names()));
+  return rounded_operands(trace.manifest()).value_or(precision->coarsest);
 }
 
 }  // namespace ttrace

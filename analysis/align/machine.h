@@ -5,6 +5,7 @@
 #pragma once
 
 #include "trace/file/manifest.h"
+#include "trace/file/trace_reader.h"
 
 #include <ttrace/element_type.h>
 
@@ -20,6 +21,10 @@ namespace ttrace {
 // The type whose mantissa the operands of an F32 program's products were rounded to: F16 for TF32,
 // which has as many bits, or BF16. Nothing where they kept theirs, and for other precisions.
 [[nodiscard]] std::optional<ElementType> rounded_operands(const Manifest& manifest);
+
+// The coarsest type that a run rounds to: what its products round their operands to, or its
+// precision's. Throws UsageError for a precision that nobody knows.
+[[nodiscard]] ElementType coarsest_type(const Trace& trace);
 
 // Throws UsageError if one of two F32 programs rounded the operands of its products and the other
 // did not, or to another type: no noise pass moves values by as much.

@@ -9,15 +9,12 @@
 #include "analysis/checks/projected_tensors.h"
 #include "analysis/checks/rank_sums.h"
 #include "trace/base/kind.h"
-#include "trace/base/table_of_enum.h"
 #include "trace/merge/merge.h"
 #include "trace/sums/squared.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -26,23 +23,6 @@
 
 namespace ttrace {
 namespace {
-
-struct LawText {
-  LawKind kind;
-  std::string_view name;
-  std::string_view formula;
-};
-constexpr std::array kTexts = {
-    LawText{LawKind::kOutput, "output", "input x weight"},
-    LawText{
-        LawKind::kInputGradient, "input gradient", "the sum of gradient x weight over its takers"},
-    LawText{LawKind::kWeightGradient, "weight gradient", "gradient x input"},
-    LawText{LawKind::kReducedGradient,
-            "reduced gradient",
-            "the sum of its gradients over micro-batches and ranks"},
-    LawText{LawKind::kGradientNorm, "gradient norm", "the norm of all reduced gradients"},
-    LawText{LawKind::kCopies, "copies", "the same on all ranks that hold it"}};
-static_assert(has_a_row_for_each(kTexts, &LawText::kind, LawKind::kCopies));
 
 constexpr double kOneFactor = 1e-3;  // relative; rounding takes a factor no farther
 
@@ -58,7 +38,7 @@ struct Linear {
 
 class Laws {
  public:
-  explicit Laws(const Trace& trace)
+  Laws(const Trace& trace, std::span<const Law> reference)
       : vocabulary_(trace.manifest().roles),
         matches_(tensors_of(trace)),
         producers_(trace),
@@ -73,6 +53,11 @@ class Laws {
     for (const auto& [input, of_rank] : producers_) {
       if (!of_rank.empty()) {
         consumers_[of_rank.begin()->second].push_back(input);
+      }
+    }
+    for (const Law& law : reference) {
+      if (law.kind == LawKind::kReducedGradient) {
+        factors_.emplace(law.result.step, law.factor);
       }
     }
     find_linears();
@@ -338,30 +323,37 @@ class Laws {
     return sum;
   }
 
-  // What all reduced gradients are multiplied by, such as one over the number of tokens: the
-  // median.
+  // What all reduced gradients are multiplied by, such as one over the number of tokens: what the
+  // reference has, or the median, in which a gradient counts by its squared norm.
   double factor_of(std::int64_t step) {
     const auto known = factors_.find(step);
     if (known != factors_.end()) {
       return known->second;
     }
-    std::vector<double> factors;
+    std::vector<std::pair<double, double>> factors;  // and weights
+    double all = 0.0;
     for (const Match& match : matches_) {
       if (match.id.kind == Kind::kMainGrad && match.id.step == step) {
         const auto sum = sum_of_gradients(match.id);
         const double squares = sum ? squared_norm(*sum) : 0.0;
         if (squares > 0.0) {
           const std::vector<double>& found = find(match.id)->projections.core.values;
-          factors.push_back(
-              std::inner_product(found.begin(), found.end(), sum->values.begin(), 0.0) / squares);
+          factors.emplace_back(
+              std::inner_product(found.begin(), found.end(), sum->values.begin(), 0.0) / squares,
+              squares);
+          all += squares;
         }
       }
     }
+    std::ranges::sort(factors);
     double factor = 1.0;
-    if (!factors.empty()) {
-      const auto middle = factors.begin() + std::ssize(factors) / 2;
-      std::ranges::nth_element(factors, middle);
-      factor = *middle;
+    double below = 0.0;
+    for (const auto& [each, weight] : factors) {
+      factor = each;
+      below += weight;
+      if (below >= all / 2.0) {
+        break;
+      }
     }
     return factors_[step] = std::abs(factor - 1.0) < kOneFactor ? 1.0 : factor;
   }
@@ -418,48 +410,60 @@ class Laws {
 
 }  // namespace
 
-std::string_view name_of(LawKind kind) {
-  return kTexts.at(static_cast<std::size_t>(kind)).name;
-}
-
-std::string_view formula_of(LawKind kind) {
-  return kTexts.at(static_cast<std::size_t>(kind)).formula;
-}
-
-double Law::value() const {
-  return residual == 0.0 ? 0.0
-         : scale > 0.0   ? residual / scale
-                         : std::numeric_limits<double>::infinity();
-}
-
 std::vector<Law> laws_of(const Trace& trace) {
-  return Laws(trace).all();
+  return Laws(trace, {}).all();
 }
 
-std::vector<Law> laws_in_force(std::vector<Law> laws, const std::vector<Law>& reference) {
-  constexpr double kObeyed = 2.5;  // R; the largest of clean runs was 2.2
+LawsInForce laws_of(const Trace& trace, std::span<const Law> reference) {
+  constexpr double kObeyed = 2.5;  // R; the largest of right runs was 1.7
   constexpr double kMore = 2.0;
-  std::map<std::pair<LawKind, TensorId>, const Law*> by_id;
+  std::map<std::pair<LawKind, TensorId>, double> known;
   for (const Law& law : reference) {
-    by_id.emplace(std::pair(law.kind, law.result), &law);
+    known.emplace(std::pair(law.kind, law.result), law.value());
   }
-  std::vector<Law> in_force;
-  for (Law& law : laws) {
+  LawsInForce result;
+  for (Law& law : Laws(trace, reference).all()) {
+    const auto found = known.find({law.kind, law.result});
     if (law.kind == LawKind::kCopies) {
-      in_force.push_back(std::move(law));  // a reference on one device has none
+      result.laws.push_back(std::move(law));
+    } else if (found != known.end() && found->second <= kObeyed) {
+      law.limit = kMore * std::max(1.0, found->second);
+      result.laws.push_back(std::move(law));
+    } else {
+      ++result.left_out;
+    }
+  }
+  return result;
+}
+
+void check_laws(const Trace& reference, const Trace& candidate, std::span<TensorVerdict> tensors) {
+  std::map<TensorId, Law> laws;
+  for (Law& law : laws_of(candidate, laws_of(reference)).laws) {
+    if (law.kind != LawKind::kCopies && law.kind != LawKind::kGradientNorm) {
+      laws.emplace(law.result, std::move(law));
+    }
+  }
+  for (TensorVerdict& tensor : tensors) {
+    const auto found = laws.find(tensor.id);
+    if (found == laws.end()) {
       continue;
     }
-    const auto found = by_id.find({law.kind, law.result});
-    if (found != by_id.end() && found->second->value() <= kObeyed) {
-      const double ratio = law.factor / found->second->factor;
-      if (std::abs(ratio - 1.0) > kOneFactor) {
-        law.residual = std::hypot(law.residual, std::abs(1.0 - 1.0 / ratio) * law.norm);
-      }
-      law.limit = kMore * std::max(1.0, found->second->value());
-      in_force.push_back(std::move(law));
+    const Law& law = found->second;
+    Check check;
+    check.question = Question::kLaw;
+    check.value = law.value();
+    check.bound = law.limit;
+    check.holds = law.holds();
+    check.detectable = law.norm > 0.0 ? law.limit * law.scale / law.norm : 0.0;
+    check.origin = BoundOrigin::kNoise;
+    check.source = "the candidate's own records, and the reference's law";
+    check.terms = {
+        {Term::kError, law.residual}, {Term::kScale, law.scale}, {Term::kNorm, law.norm}};
+    if (!check.holds) {
+      check.sentence = sentence_of(law);
     }
+    tensor.add(std::move(check));
   }
-  return in_force;
 }
 
 }  // namespace ttrace

@@ -31,55 +31,32 @@
 // Thread-safety: values and free functions.
 #pragma once
 
+#include "analysis/checks/law.h"
+#include "analysis/findings/verdict.h"
 #include "trace/file/trace_reader.h"
 
-#include <ttrace/tensor_id.h>
-
-#include <cstdint>
-#include <string_view>
+#include <cstddef>
+#include <span>
 #include <vector>
 
 namespace ttrace {
-
-enum class LawKind : std::uint8_t {
-  kOutput,
-  kInputGradient,
-  kWeightGradient,
-  kReducedGradient,
-  kGradientNorm,
-  kCopies
-};
-
-// "output", "input gradient", "weight gradient", "reduced gradient", "gradient norm", "copies".
-[[nodiscard]] std::string_view name_of(LawKind kind);
-// "input x weight".
-[[nodiscard]] std::string_view formula_of(LawKind kind);
-
-inline constexpr double kLawLimit = 4.0;  // of R, without a reference
-
-// A law at one tensor.
-struct Law {
-  LawKind kind = LawKind::kOutput;
-  TensorId result;        // of what it speaks
-  double residual = 0.0;  // estimates ||result - what it should be||
-  double scale = 0.0;     // round-off
-  double norm = 0.0;      // ||result||
-  double factor = 1.0;    // of a reduced gradient: a
-  double limit = kLawLimit;
-  std::vector<int> ranks = {};  // of copies: those that differ from the lowest one, and that one
-
-  // R; Inf of an error where nothing rounds.
-  [[nodiscard]] double value() const;
-  [[nodiscard]] bool holds() const { return !(value() > limit); }
-};
 
 // The laws of a trace, in the order of execution. Laws of tensors that were not recorded, or whose
 // parts make no tensor, are left out. Throws FormatError for damaged files.
 [[nodiscard]] std::vector<Law> laws_of(const Trace& trace);
 
-// Of `laws`, those that the reference obeys, with its limits, and those of copies. A factor of
-// reduced gradients must be the reference's.
-[[nodiscard]] std::vector<Law> laws_in_force(std::vector<Law> laws,
-                                             const std::vector<Law>& reference);
+struct LawsInForce {
+  std::vector<Law> laws;
+  std::size_t left_out = 0;  // that the reference does not obey, or does not have
+};
+
+// Of the laws of a trace, those that the reference obeys, with its limits and its factor of reduced
+// gradients, and those of copies, which a reference on one device does not have. `reference`: its
+// laws, of the same steps.
+[[nodiscard]] LawsInForce laws_of(const Trace& trace, std::span<const Law> reference);
+
+// Adds the check kLaw to tensors of the candidate of which the reference obeys a law, but for those
+// of copies and norms, which have checks of their own.
+void check_laws(const Trace& reference, const Trace& candidate, std::span<TensorVerdict> tensors);
 
 }  // namespace ttrace

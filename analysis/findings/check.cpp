@@ -74,6 +74,7 @@ constexpr auto kPrecedence = std::to_array<Precedence>({
      kOperator,
      kNever,
      "a factor"},
+    {kLaw, "law", kT1, Symptom::kOperator, kSize, kOperator, kNever, "its law, R"},
     {kRouting, "flips", kT2, Symptom::kIllegalFlip, kSize, kRouting, kAlways, "choices of experts"},
     {kTolerance,
      "tolerance",

@@ -48,6 +48,7 @@ enum class Question : std::uint8_t {
   kOperator,        // T1: do its operators make it of the candidate's own inputs?
   kOperatorPart,    // T1: the same of its worst row, head, shard or addend
   kOperatorFactor,  // T1: the same of a factor that all elements have in common
+  kLaw,             // T1: does it follow from the candidate's other records (law_check.h)?
   kRouting,         // T2: does round-off explain every other choice of experts?
   kTolerance,       // T2: is it within the tolerance that the user asked for?
   kWhole,           // T2: is the error of the whole tensor within its bound?

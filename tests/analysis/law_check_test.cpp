@@ -1,6 +1,7 @@
 // The laws of one linear module on two ranks, and what breaks each of them.
 #include "analysis/checks/law_check.h"
 
+#include "analysis/diff.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
 #include "support/tensor_bytes.h"
@@ -193,7 +194,7 @@ TEST_F(LawsOfALinear, AFactorOfAllReducedGradientsNeedsAReference) {
   norm_ *= 0.5;
   const std::vector<Law> laws = laws_of(trace());
   EXPECT_THAT(broken(laws), IsEmpty());
-  EXPECT_THAT(broken(laws_in_force(laws, reference)),
+  EXPECT_THAT(broken(laws_of(trace(), reference).laws),
               ElementsAre("reduced gradient s0/main_grad/fc.weight/0"));
 }
 
@@ -203,9 +204,31 @@ TEST_F(LawsOfALinear, WhatTheReferenceDoesNotObeyIsNotInForce) {
   y_[1] = scaled(y_[1], 3.0);
   const std::vector<Law> laws = laws_of(trace());
   EXPECT_THAT(broken(laws), ElementsAre("output s0/m0/output/fc/0", "output s0/m1/output/fc/0"));
-  const std::vector<Law> in_force = laws_in_force(laws, laws);
-  EXPECT_EQ(in_force.size(), laws.size() - 2);
-  EXPECT_THAT(broken(in_force), IsEmpty());
+  const LawsInForce in_force = laws_of(trace(), laws);
+  EXPECT_EQ(in_force.left_out, 2U);
+  EXPECT_EQ(in_force.laws.size(), laws.size() - 2);
+  EXPECT_THAT(broken(in_force.laws), IsEmpty());
+}
+
+// Without forced passes a law tells that the error is made here, and a right one that it is not.
+TEST_F(LawsOfALinear, WithoutForcedPassesTheyAnswerForTheOperators) {
+  const Trace reference = trace();
+  y_[0] = scaled(y_[0], 1.001);
+  const Report report = diff(reference, trace());
+  const auto verdict = [&](const std::string& id) {
+    return *std::ranges::find_if(
+        report.tensors, [&](const TensorVerdict& tensor) { return to_string(tensor.id) == id; });
+  };
+  const TensorVerdict wrong = verdict("s0/m0/output/fc/0");
+  EXPECT_EQ(wrong.tier(), Tier::kT1);
+  EXPECT_EQ(wrong.symptom(), Symptom::kOperator);
+  ASSERT_NE(wrong.find(Question::kLaw), nullptr);
+  EXPECT_NEAR(wrong.find(Question::kLaw)->term(Term::kError),
+              1e-3 * wrong.find(Question::kLaw)->term(Term::kNorm),
+              3e-4 * wrong.find(Question::kLaw)->term(Term::kNorm));
+  ASSERT_NE(verdict("s0/m1/output/fc/0").find(Question::kLaw), nullptr);
+  EXPECT_TRUE(verdict("s0/m1/output/fc/0").find(Question::kLaw)->holds);
+  EXPECT_EQ(verdict("s0/scalar/grad_norm/0").find(Question::kLaw), nullptr);
 }
 
 }  // namespace

@@ -55,11 +55,20 @@ TEST(EnvironmentVariables, StepsAreARangeOrOneNumber) {
   EXPECT_THAT(read_environment()->steps(), ElementsAre(7));
 }
 
+TEST(EnvironmentVariables, EveryNthStepIsTraced) {
+  const PassEnvironment environment(with(reference_pass("t"), "TTRACE_STEPS", "10:31:10"));
+  const auto read = read_environment();
+  EXPECT_THAT(read->steps(), ElementsAre(10, 20, 30));
+  EXPECT_TRUE(read->traces(20));
+  EXPECT_FALSE(read->traces(21));
+  EXPECT_FALSE(read->traces(40));
+}
+
 TEST(EnvironmentVariables, BadValuesAreNamedWithWhatWasExpected) {
   EXPECT_THAT(complaint({{"TTRACE_PASS", "forward"}}), HasSubstr("TTRACE_PASS is 'forward'"));
   EXPECT_THAT(complaint({{"TTRACE_PASS", "candidate"}}), HasSubstr("needs TTRACE_DIR"));
   const Variables reference = reference_pass("t");
-  for (const char* steps : {"3:3", "4:2", "-1", "a", "1:", ":", "1:2:3"}) {
+  for (const char* steps : {"3:3", "4:2", "-1", "a", "1:", ":", "1:2:0", "1:2:", "1:9:2:2"}) {
     EXPECT_THAT(complaint(with(reference, "TTRACE_STEPS", steps)), HasSubstr("TTRACE_STEPS is '"))
         << steps;
   }

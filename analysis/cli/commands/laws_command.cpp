@@ -17,13 +17,15 @@ int run_laws(const po::variables_map& values) {
   const ReportFormat format = format_of(values);
   const std::string folder = trace_folder_of(values, "laws");
   const Trace trace = Trace::open(folder);
-  std::vector<Law> laws = laws_of(trace);
-  const std::size_t all = laws.size();
+  LawsInForce in_force;
   if (const auto reference = text_of(values, "reference")) {
     require_trace_folder(*reference);
-    laws = laws_in_force(std::move(laws), laws_of(Trace::open(*reference)));
+    in_force = laws_of(trace, laws_of(Trace::open(*reference)));
+  } else {
+    in_force.laws = laws_of(trace);
   }
-  const LawCounts counts = count(laws, all);
+  const std::vector<Law>& laws = in_force.laws;
+  const LawCounts counts = count(laws, in_force.left_out);
   if (format == ReportFormat::kJson) {
     std::cout << json_of(trace, laws, counts).dump(2) << '\n';
   } else {

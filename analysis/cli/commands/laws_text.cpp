@@ -25,21 +25,6 @@ std::string module_of(const Law& law) {
   return is_of_parameter ? ttrace::module_of(law.result.path) : law.result.path;
 }
 
-// "it is not input x weight: wrong by 377 times what round-off explains (limit 4)"
-std::string law_text(const Law& law) {
-  if (law.kind == LawKind::kCopies) {
-    return fmt::format(
-        "it is not {}: {} hold different values", formula_of(law.kind), ranks_text(law.ranks));
-  }
-  const std::string factor =
-      law.factor == 1.0 ? "" : fmt::format(" times {}", short_number(law.factor));
-  return fmt::format("it is not {}{}: wrong by {} times what round-off explains (limit {})",
-                     formula_of(law.kind),
-                     factor,
-                     short_number(law.value()),
-                     short_number(law.limit));
-}
-
 std::string to_do(const Law& law) {
   const std::string module = module_of(law);
   switch (law.kind) {
@@ -101,7 +86,7 @@ std::vector<std::string> modules_without(const Trace& trace, const std::vector<L
 std::string broken_text(const Trace& trace, const LawCounts& counts) {
   const Law& first = *counts.broken.front();
   std::string text =
-      fmt::format("BROKEN  {}\n  law        {}\n", place_text(first.result), law_text(first));
+      fmt::format("BROKEN  {}\n  law        {}\n", place_text(first.result), sentence_of(first));
   if (first.norm > 0.0) {
     text += fmt::format("  size       {} % of the tensor's norm\n",
                         short_number(100.0 * first.residual / first.norm));
@@ -126,8 +111,8 @@ std::string broken_text(const Trace& trace, const LawCounts& counts) {
 
 }  // namespace
 
-LawCounts count(const std::vector<Law>& laws, std::size_t all) {
-  LawCounts counts{.left_out = all - laws.size(), .broken = {}};
+LawCounts count(const std::vector<Law>& laws, std::size_t left_out) {
+  LawCounts counts{.left_out = left_out, .broken = {}};
   for (const Law& law : laws) {
     if (!law.holds()) {
       counts.broken.push_back(&law);
@@ -185,7 +170,7 @@ nlohmann::ordered_json json_of(const Trace& trace,
     nlohmann::ordered_json entry;
     entry["id"] = to_string(law->result);
     entry["law"] = name_of(law->kind);
-    entry["says"] = law_text(*law);
+    entry["says"] = sentence_of(*law);
     entry["value"] = std::isfinite(law->value()) ? nlohmann::ordered_json(law->value())
                                                  : nlohmann::ordered_json();
     entry["limit"] = law->limit;

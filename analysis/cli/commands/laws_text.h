@@ -20,8 +20,8 @@ struct LawCounts {
   const Law* closest = nullptr;    // of those that hold; null: none
 };
 
-// Points into `laws`. `all`: how many there were before a reference took some out.
-[[nodiscard]] LawCounts count(const std::vector<Law>& laws, std::size_t all);
+// Points into `laws`.
+[[nodiscard]] LawCounts count(const std::vector<Law>& laws, std::size_t left_out);
 
 [[nodiscard]] std::string text_of(const Trace& trace,
                                   const std::vector<Law>& laws,

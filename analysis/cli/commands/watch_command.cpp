@@ -96,12 +96,10 @@ class Watch {
  private:
   bool judge(std::int64_t step) {
     const Trace trace = Trace::open_step(trace_, step);
-    std::vector<Law> laws = laws_of(trace);
-    const std::size_t all = laws.size();
-    if (reference_) {
-      laws = laws_in_force(in_step_of_reference(std::move(laws)), *reference_);
-    }
-    const LawCounts counts = count(laws, all);
+    const LawsInForce in_force = reference_ ? laws_of(trace, in_step(*reference_, step))
+                                            : LawsInForce{.laws = laws_of(trace)};
+    const std::vector<Law>& laws = in_force.laws;
+    const LawCounts counts = count(laws, in_force.left_out);
     nlohmann::ordered_json line = {{"step", step}};
     line.update(json_of(trace, laws, counts));
     lines_ << line.dump() << '\n' << std::flush;
@@ -119,11 +117,10 @@ class Watch {
     return !counts.broken.empty();
   }
 
-  // A reference's laws are those of its own step.
-  [[nodiscard]] std::vector<Law> in_step_of_reference(std::vector<Law> laws) const {
-    const std::int64_t own = reference_->empty() ? 0 : reference_->front().result.step;
+  // A reference's laws, as if its step were this one.
+  static std::vector<Law> in_step(std::vector<Law> laws, std::int64_t step) {
     for (Law& law : laws) {
-      law.result.step = own;
+      law.result.step = step;
     }
     return laws;
   }
