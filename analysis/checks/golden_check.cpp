@@ -122,7 +122,7 @@ std::vector<Check> GoldenCheck::compare(const Match& match,
   if (!are_alike(golden, reference) || !are_alike(golden, candidate)) {
     return {};
   }
-  const Statistics of_reference = statistics_of(golden, reference);
+  const auto [of_reference, of_candidate] = statistics_of(golden, reference, candidate);
   // Other checks report NaN and Inf.
   if (!(of_reference.error_norm() > 0.0) || of_reference.candidate_nonfinite > 0 ||
       of_reference.reference_nonfinite > 0) {
@@ -130,7 +130,7 @@ std::vector<Check> GoldenCheck::compare(const Match& match,
   }
   GoldenComparison result;
   result.reference_error = of_reference.error_norm();
-  result.candidate_error = statistics_of(golden, candidate).error_norm();
+  result.candidate_error = of_candidate.error_norm();
   const double of_step =
       spread.passes != nullptr ? spread.freedom : std::min(spread.freedom, Scatter().freedom());
   // An update flips its sign in one run and not in the other: one event, whatever it reaches.

@@ -79,8 +79,7 @@ struct Judge::Subject {
   MergeResult reference;
   MergeResult candidate;                // in the order of the reference's choices of experts
   std::optional<MergeResult> own = {};  // in the order of its own choices, where that is another
-  std::optional<SketchPair> sketches =
-      {};  // where one side kept no more, or noise is that of blocks
+  std::optional<SketchPair> sketches = {};  // where one side kept no more
   bool is_choices = false;
   bool is_dyadic = false;
   std::int64_t reordered = 0;  // tokens whose order that is

@@ -63,13 +63,14 @@ class Laws {
     find_linears();
   }
 
-  [[nodiscard]] std::vector<Law> all() {
+  // `with_copies`: those of copies too, for which every copy is read.
+  [[nodiscard]] std::vector<Law> all(bool with_copies) {
     std::vector<Law> laws;
     for (const Match& match : matches_) {
       if (auto law = law_of(match.id)) {
         laws.push_back(*std::move(law));
       }
-      if (auto law = of_copies(match)) {
+      if (auto law = with_copies ? of_copies(match) : std::nullopt) {
         laws.push_back(*std::move(law));
       }
     }
@@ -408,13 +409,7 @@ class Laws {
   ProjectedTensors projected_;
 };
 
-}  // namespace
-
-std::vector<Law> laws_of(const Trace& trace) {
-  return Laws(trace, {}).all();
-}
-
-LawsInForce laws_of(const Trace& trace, std::span<const Law> reference) {
+LawsInForce in_force(std::vector<Law> laws, std::span<const Law> reference) {
   constexpr double kObeyed = 2.5;  // R; the largest of right runs was 1.7
   constexpr double kMore = 2.0;
   std::map<std::pair<LawKind, TensorId>, double> known;
@@ -422,7 +417,7 @@ LawsInForce laws_of(const Trace& trace, std::span<const Law> reference) {
     known.emplace(std::pair(law.kind, law.result), law.value());
   }
   LawsInForce result;
-  for (Law& law : Laws(trace, reference).all()) {
+  for (Law& law : laws) {
     const auto found = known.find({law.kind, law.result});
     if (law.kind == LawKind::kCopies) {
       result.laws.push_back(std::move(law));
@@ -436,10 +431,21 @@ LawsInForce laws_of(const Trace& trace, std::span<const Law> reference) {
   return result;
 }
 
+}  // namespace
+
+std::vector<Law> laws_of(const Trace& trace) {
+  return Laws(trace, {}).all(true);
+}
+
+LawsInForce laws_of(const Trace& trace, std::span<const Law> reference) {
+  return in_force(Laws(trace, reference).all(true), reference);
+}
+
 void check_laws(const Trace& reference, const Trace& candidate, std::span<TensorVerdict> tensors) {
+  const std::vector<Law> obeyed = Laws(reference, {}).all(false);
   std::map<TensorId, Law> laws;
-  for (Law& law : laws_of(candidate, laws_of(reference)).laws) {
-    if (law.kind != LawKind::kCopies && law.kind != LawKind::kGradientNorm) {
+  for (Law& law : in_force(Laws(candidate, obeyed).all(false), obeyed).laws) {
+    if (law.kind != LawKind::kGradientNorm) {
       laws.emplace(law.result, std::move(law));
     }
   }

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -211,6 +212,17 @@ Statistics statistics_of(const MergeResult& reference, const MergeResult& candid
                  candidate.type,
                  candidate.bytes.data(),
                  element_count(reference.shape));
+}
+
+std::pair<Statistics, Statistics> statistics_of(const MergeResult& reference,
+                                                const MergeResult& first,
+                                                const MergeResult& second) {
+  if (reference.sketch || first.sketch || second.sketch) {
+    return {statistics_of(reference, first), statistics_of(reference, second)};
+  }
+  const std::array pairs = {summed(reference, first), summed(reference, second)};
+  std::vector<Moments> moments = moments_of(reference.shape, pairs);
+  return {std::move(moments[0].all), std::move(moments[1].all)};
 }
 
 SummedPair summed(const MergeResult& reference, const MergeResult& other, bool with_slices) {

@@ -17,12 +17,17 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace ttrace {
 
 // Requires: whole tensors of one shape.
 [[nodiscard]] Statistics statistics_of(const MergeResult& reference, const MergeResult& candidate);
+// Of both against one reference, whose elements are read once.
+[[nodiscard]] std::pair<Statistics, Statistics> statistics_of(const MergeResult& reference,
+                                                              const MergeResult& first,
+                                                              const MergeResult& second);
 
 // For a walk over several tensors. Points into both.
 [[nodiscard]] SummedPair summed(const MergeResult& reference,

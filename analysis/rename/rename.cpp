@@ -86,16 +86,11 @@ void copy_notes(const StepTrace& step, TraceWriter& writer) {
   }
 }
 
-bool keeps_sketches(const RankFile& file) {
-  return std::ranges::any_of(file.records(),
-                             [](const Record& record) { return record.keep != Keep::kBytes; });
-}
-
 // Throws UsageError if it has been renamed, or has no elements.
 Trace open_unrenamed(const std::string& source) {
   Trace trace = Trace::open(source);
   TTRACE_CHECK(
-      std::ranges::none_of(trace.files(), keeps_sketches),
+      trace.keeps_elements(),
       UsageError,
       fmt::format("{} keeps sketches, which cannot be laid out anew under other names; trace "
                   "with TTRACE_KEEP=bytes",

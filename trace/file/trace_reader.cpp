@@ -199,6 +199,13 @@ bool Trace::holds(Kind kind) const {
   });
 }
 
+bool Trace::keeps_elements() const {
+  return std::ranges::all_of(files(), [](const RankFile& file) {
+    return std::ranges::all_of(file.records(),
+                               [](const Record& record) { return record.keep == Keep::kBytes; });
+  });
+}
+
 Trace Trace::open(const std::string& directory) {
   Trace trace;
   trace.directory_ = directory;

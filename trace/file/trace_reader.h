@@ -43,6 +43,8 @@ class Trace {
   }
   // Whether any rank recorded a tensor of this kind.
   [[nodiscard]] bool holds(Kind kind) const;
+  // Whether the elements of all tensors were kept.
+  [[nodiscard]] bool keeps_elements() const;
 
  private:
   void read_step(std::int64_t step);

@@ -9,20 +9,11 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <utility>
 
 namespace ttrace::cli {
 namespace {
-
-bool keeps_elements(const std::string& trace) {
-  const Trace opened = Trace::open(trace);
-  return std::ranges::all_of(opened.files(), [](const RankFile& file) {
-    return std::ranges::all_of(file.records(),
-                               [](const Record& record) { return record.keep == Keep::kBytes; });
-  });
-}
 
 // What the sketches found, and whether the second run of the candidate is the first one again.
 std::string remark_of(const Report& sketched, const Sameness& runs) {
@@ -54,7 +45,7 @@ DrilledDown drill_down(CheckOptions options,
                        const RunDirectory& run,
                        Report sketched,
                        Course& course) {
-  const bool is_stored = options.stored && keeps_elements(options.reference);
+  const bool is_stored = options.stored && Trace::open(options.reference).keeps_elements();
   if (options.rerun.empty() && !is_stored) {
     sketched.remarks.push_back(
         "sketches say that something is beyond its bound; operators and causes need elements, but "

@@ -17,13 +17,9 @@ int run_laws(const po::variables_map& values) {
   const ReportFormat format = format_of(values);
   const std::string folder = trace_folder_of(values, "laws");
   const Trace trace = Trace::open(folder);
-  LawsInForce in_force;
-  if (const auto reference = text_of(values, "reference")) {
-    require_trace_folder(*reference);
-    in_force = laws_of(trace, laws_of(Trace::open(*reference)));
-  } else {
-    in_force.laws = laws_of(trace);
-  }
+  const auto obeyed = obeyed_laws(values);
+  const LawsInForce in_force =
+      obeyed ? laws_of(trace, *obeyed) : LawsInForce{.laws = laws_of(trace)};
   const std::vector<Law>& laws = in_force.laws;
   const LawCounts counts = count(laws, in_force.left_out);
   if (format == ReportFormat::kJson) {
@@ -38,11 +34,7 @@ int run_laws(const po::variables_map& values) {
 
 Manual laws_manual() {
   po::options_description named("Options");
-  named.add_options()("reference",
-                      text_option("TRACE"),
-                      "a trace of the same model that is right, in whatever layout: laws that it "
-                      "obeys are in force, "
-                      "and with the limit of twice what it has");
+  add_obeyed_option(named);
   add_format_option(named);
   add_help_option(named);
   return {

@@ -2,6 +2,8 @@
 
 #include "analysis/align/module_path.h"
 #include "analysis/causes/source_lines.h"
+#include "analysis/cli/options/command_line.h"
+#include "analysis/cli/options/trace_argument.h"
 #include "analysis/findings/wording.h"
 #include "analysis/reports/facts.h"
 #include "trace/base/kind.h"
@@ -110,6 +112,23 @@ std::string broken_text(const Trace& trace, const LawCounts& counts) {
 }
 
 }  // namespace
+
+void add_obeyed_option(boost::program_options::options_description& named) {
+  named.add_options()(
+      "reference",
+      text_option("TRACE"),
+      "a trace of the same model that is right, in whatever layout: laws that it obeys are in "
+      "force, and with the limit of twice what it has");
+}
+
+std::optional<std::vector<Law>> obeyed_laws(const boost::program_options::variables_map& values) {
+  const auto reference = text_of(values, "reference");
+  if (!reference) {
+    return std::nullopt;
+  }
+  require_trace_folder(*reference);
+  return laws_of(Trace::open(*reference));
+}
 
 LawCounts count(const std::vector<Law>& laws, std::size_t left_out) {
   LawCounts counts{.left_out = left_out, .broken = {}};

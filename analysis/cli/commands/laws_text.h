@@ -6,13 +6,23 @@
 #include "analysis/checks/law_check.h"
 #include "trace/file/trace_reader.h"
 
+#include <boost/program_options/options_description.hpp>
+#include <boost/program_options/variables_map.hpp>
 #include <nlohmann/json.hpp>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace ttrace::cli {
+
+// --reference TRACE of both commands.
+void add_obeyed_option(boost::program_options::options_description& named);
+// The laws of that trace; nothing where none is given. Throws as laws_of(), and UsageError for what
+// is no trace.
+[[nodiscard]] std::optional<std::vector<Law>> obeyed_laws(
+    const boost::program_options::variables_map& values);
 
 struct LawCounts {
   std::size_t left_out = 0;        // that the reference does not obey, or does not have

@@ -3,7 +3,6 @@
 #include "analysis/cli/commands/commands.h"
 #include "analysis/cli/commands/laws_text.h"
 #include "analysis/cli/options/command_line.h"
-#include "analysis/cli/options/trace_argument.h"
 #include "analysis/cli/run/interrupt.h"
 #include "analysis/cli/run/passes.h"
 #include "analysis/cli/run/process.h"
@@ -60,12 +59,9 @@ class Watch {
   Watch(const po::variables_map& values, const RunDirectory& run)
       : trace_(run.path() + "/trace"),
         lines_(run.path() + "/watch.jsonl"),
-        keeps_(values.count("keep") != 0) {
+        keeps_(values.count("keep") != 0),
+        reference_(obeyed_laws(values)) {
     TTRACE_CHECK(lines_.good(), FormatError, "cannot write ", run.path(), "/watch.jsonl");
-    if (const auto reference = text_of(values, "reference")) {
-      require_trace_folder(*reference);
-      reference_ = laws_of(Trace::open(*reference));
-    }
   }
 
   [[nodiscard]] const std::string& trace() const { return trace_; }
@@ -215,11 +211,6 @@ Manual watch_manual() {
       po::value<int>()->default_value(0)->value_name("N"),
       "the first iteration that is watched")(
       "stop", "end the program as soon as a law is broken; without it, training goes on")(
-      "reference",
-      text_option("TRACE"),
-      "a trace of the same model that is right, in whatever layout: laws that it obeys are in "
-      "force, "
-      "and with the limit of twice what it has")(
       "auto", "the program has no line of TTrace; see docs/python.md")(
       "keep", "keep the traces of steps in which all laws hold, too")(
       "grace",
@@ -228,6 +219,7 @@ Manual watch_manual() {
       "output,o",
       text_option("FOLDER"),
       "folder for what was watched; default: runs/N with the next free number");
+  add_obeyed_option(named);
   add_help_option(named);
   return {
       .name = "watch",
