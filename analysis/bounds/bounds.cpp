@@ -255,7 +255,9 @@ std::optional<PartBounds> Bounds::of_parts(const Judged& judged) const {
         .before = noise_.before_updates(judged.id),
         .added_squared = others + squared(of_element) +
                          squared(flips_of(judged.type, judged.statistics.max_reference)),
-        .relative_squared = judged.rescaled ? squared(unit_in_last_place(judged.type, 1.0)) : 0.0,
+        .relative_squared = judged.rescaled ? squared(unit_in_last_place(judged.type, 1.0)) *
+                                                  noise->mean_squared / alike
+                                            : 0.0,
         .spread = spread_against_noise(judged)};
   }
   if (noise->along_squared && judged.statistics.reference_squared > 0.0) {

@@ -94,6 +94,12 @@ struct ErrorSpread {
   const TensorNoise* passes = nullptr;
 };
 
+// What the indices of a tensor's last dimension have beside their noise.
+struct ColumnBound {
+  double growth = 1.0;        // of squared noise, without what is in `added`
+  std::vector<double> added;  // squared, of each index
+};
+
 // What the parts of one tensor are judged with.
 struct SliceBound {
   const TensorNoise* noise = nullptr;   // with slices
@@ -103,6 +109,7 @@ struct SliceBound {
   double added_squared = 0.0;           // components of the whole that may lie in any part
   double relative_squared = 0.0;        // least squared noise over sum r^2 of the part
   std::vector<double> by_slice = {};    // least squared noise of every slice; empty: 0
+  std::optional<ColumnBound> columns = {};  // of what is known of them alone
   ErrorSpread spread = {};
 };
 

@@ -91,8 +91,11 @@ std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
   bound.noise = &noise;
   bound.growth = growth_of(residual, residual.anywhere);
   bound.added_squared = residual.anywhere;
-  bound.relative_squared =
-      bound.growth * squared(residual.rounding) / parts.candidate.all.reference_squared;
+  bound.relative_squared = squared(residual.rounding) / parts.candidate.all.reference_squared;
+  if (!residual.columns.empty()) {
+    const double known = std::accumulate(residual.columns.begin(), residual.columns.end(), 0.0);
+    bound.columns = ColumnBound{growth_of(residual, residual.anywhere + known), residual.columns};
+  }
   bound.by_slice = spread_over(parts.candidate, parts.pair.shape.size() - 1, by_feature);
   bound.spread = spread;
   return worst_slice(parts.pair, parts.candidate, {bound, match.candidate, head});
@@ -325,6 +328,10 @@ void OperatorCheck::add_components(const Match& match,
                      std::max(squared(residual.rounding), squared(residual.bias)));
   const double own = squared(residual.own());
   yardstick.add(Component::kRankSums, sums_.squared_rounding(match, squared_norm, own));
+  if (const Slicing* const last = sides.error.slices.along(sides.expected.shape.size() - 1);
+      last != nullptr && allowances_.has(Component::kRankSums)) {
+    residual.columns = sums_.by_column(match, sides.error.slices.of(*last));
+  }
   residual.anywhere = allowances_.granted(Allowance::kRankSums, sums_.of_ring(match.id, own));
   yardstick.add(Component::kRankSums, residual.anywhere);
   yardstick.add(Component::kClippingNorm, squared(clipping) * squared_norm);

@@ -14,11 +14,14 @@ namespace ttrace {
 
 // The error of a tensor's own operators; see operator_check.h. Norms are Frobenius norms.
 struct OperatorResidual {
-  double error = 0.0;          // ||c - f||
-  double native = 0.0;         // ||n - f||
-  double rounding = 0.0;       // u ||c||
-  double bias = 0.0;           // the same of a bias that was added to every row
-  double anywhere = 0.0;       // squared scale that may all lie in one part
+  double error = 0.0;     // ||c - f||
+  double native = 0.0;    // ||n - f||
+  double rounding = 0.0;  // u ||c||
+  double bias = 0.0;      // the same of a bias that was added to every row
+  double anywhere = 0.0;  // squared scale that may all lie in one part
+  // Squared, of each index of the last dimension: what ranks round of their addends; empty: not
+  // known by index.
+  std::vector<double> columns = {};
   double norm = 0.0;           // ||f||
   double bit_equal = 0.0;      // part of the elements in which c is n
   double unlike = 0.0;         // elements that are finite in c alone, or in neither f nor n

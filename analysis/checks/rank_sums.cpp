@@ -126,6 +126,28 @@ double RankSums::of_collectives(const Match& match, double norm_squared, double 
   return result;
 }
 
+std::vector<double> RankSums::by_column(const Match& match,
+                                        std::span<const SliceSums> columns) const {
+  const auto found = collectives_.find(match.id);
+  const bool all_told =
+      found != collectives_.end() && std::ranges::all_of(found->second, [&](const RoundedSum& sum) {
+        return sum.by_column.size() == columns.size();
+      });
+  if (!all_told || match.candidate.front().record->placement.partial_count != 1) {
+    return {};
+  }
+  const double scale = squared(match.candidate.front().record->placement.scale);
+  std::vector<double> rounded(columns.size());
+  for (const RoundedSum& sum : found->second) {
+    const double again = (sum.addends - 1.0) / sum.addends;
+    for (std::size_t i = 0; i < rounded.size(); ++i) {
+      rounded[i] += squared(unit_of(sum.type)) *
+                    (sum.by_column[i] * scale + again * columns[i].reference_squared);
+    }
+  }
+  return rounded;
+}
+
 double RankSums::among_copies(const TensorId& id) const {
   const auto gradient = cut_gradients_.find({id.step, module_of(id.path)});
   const auto copies = copies_.find({id.step, id.path});

@@ -8,9 +8,11 @@
 //
 // with u one rounding of the type that is summed (unit_of()). What is known of a sum differs:
 // - A collective summed the addends on the way to c, and recorded their norms (RoundedSum): all of
-//   e^2. Where nobody saw a sum that the placement tells of, e^2 is p times what the operators
-//   themselves round: the addends' squared norms are taken to add up to that of the sum, and the
-//   operators behind it to enlarge its rounding as they enlarged their own.
+//   e^2, and of a matrix that of each column, because large addends may cancel in some columns and
+//   not in others, where the operators behind them err no more than elsewhere. Where nobody saw a
+//   sum that the placement tells of, e^2 is p times what the operators themselves round: the
+//   addends' squared norms are taken to add up to that of the sum, and the operators behind it to
+//   enlarge its rounding as they enlarged their own.
 // - The tensor is stored as addends, which the comparison adds up in F64: the first term.
 // - Ring attention adds up p rounded parts of a gradient of its inputs, and rounds p - 1 sums of
 //   them, inside of the operator: 2 (p - 1) times what the operators themselves round. Nobody sees
@@ -39,6 +41,7 @@
 #include "trace/base/tensor_id_hash.h"
 #include "trace/file/rounded_sum.h"
 #include "trace/file/trace_reader.h"
+#include "trace/sums/slices.h"
 
 #include <ttrace/element_type.h>
 #include <ttrace/tensor_id.h>
@@ -46,6 +49,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -60,6 +64,10 @@ class RankSums {
   // e^2 of c without that of a ring. `norm_squared`: ||c||^2; `own`: the square of what the
   // operators themselves round.
   [[nodiscard]] double squared_rounding(const Match& match, double norm_squared, double own) const;
+  // What squared_rounding() has of each index of the last dimension, whose slices are `columns`.
+  // Empty where a sum does not tell, or something else is in it.
+  [[nodiscard]] std::vector<double> by_column(const Match& match,
+                                              std::span<const SliceSums> columns) const;
   [[nodiscard]] double of_ring(const TensorId& id, double own) const;
   // Whether `id` is a main grad whose addends the candidate did not record.
   [[nodiscard]] bool is_without_addends(const TensorId& id) const;

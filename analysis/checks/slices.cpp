@@ -45,6 +45,8 @@ struct PartLimit {
   double pooled = 0.0;     // of what parts of its size have on average
   double inherited = 0.0;  // squared: from an update of one element, which may reach any slice
   double least = 0.0;      // of the slice's squared noise
+  double growth = 1.0;     // of squared noise
+  double added = 0.0;      // squared, beside the noise
 };
 
 // Looks for the part that is farthest beyond, or nearest to, its bound.
@@ -78,7 +80,9 @@ class Search {
   [[nodiscard]] PartLimit limit_from(double freedom, double own, double pooled) const {
     const RatioLimit ratio = ratio_limit(
         context_.bound.spread.kernel_factor, freedom, (own + pooled) * freedom, by_chance());
-    return {ratio, own, pooled};
+    PartLimit limit{ratio, own, pooled};
+    limit.growth = context_.bound.growth;
+    return limit;
   }
 
   // The most that one of the slices has beyond its noise before any update.
@@ -157,10 +161,9 @@ class Search {
     const double mixed =
         (part.own * mean + part.pooled * share_of(sums.count) * noise_.mean_squared) /
         (part.own + part.pooled);
-    const double scale = std::sqrt(std::max({bound.growth * mixed,
-                                             bound.growth * part.least,
-                                             bound.relative_squared * sums.reference_squared}) +
-                                   part.inherited + bound.added_squared);
+    const double relative = bound.relative_squared * sums.reference_squared;
+    const double scale = std::sqrt(part.growth * std::max({mixed, part.least, relative}) +
+                                   part.added + part.inherited + bound.added_squared);
     SliceComparison result;
     result.error = std::sqrt(sums.difference_squared);
     result.scale = scale;
@@ -184,8 +187,7 @@ class Search {
                                       std::int64_t number,
                                       const PartLimit& part) const {
     const std::size_t at = slicing.first + static_cast<std::size_t>(number);
-    PartLimit own = part;
-    own.least = least_of(slicing, {slicing.dim, number, number + 1});
+    const PartLimit own = part_of(part, slicing, {slicing.dim, number, number + 1});
     SliceComparison result = compare(slices_.sums[at], noise_.slices[at], own);
     if (result.beyond()) {
       const double few = elements_that_matter(slicing, number);
@@ -273,19 +275,25 @@ class Search {
       const Range range{
           last, static_cast<std::int64_t>(i) * size, static_cast<std::int64_t>(i + 1) * size};
       const double noise = sum_over(slicing->of(noise_.slices), range);
-      PartLimit own = limit;
-      own.least = least_of(*slicing, range);
-      if (offer(compare(heads[i], noise, own))) {
+      if (offer(compare(heads[i], noise, part_of(limit, *slicing, range)))) {
         worst_.where = context_.names.head(i, last, range.begin, range.end);
         worst_.ranks = holders(context_.candidate, {range});
       }
     }
   }
 
-  // Of the squared noise of a run of slices.
-  [[nodiscard]] double least_of(const Slicing& slicing, const Range& range) const {
-    return context_.bound.by_slice.empty() ? 0.0
-                                           : sum_over(slicing.of(context_.bound.by_slice), range);
+  // What a run of slices is judged by, as one of those that `limit` is of.
+  [[nodiscard]] PartLimit part_of(const PartLimit& limit,
+                                  const Slicing& slicing,
+                                  const Range& range) const {
+    const SliceBound& bound = context_.bound;
+    PartLimit part = limit;
+    part.least = bound.by_slice.empty() ? 0.0 : sum_over(slicing.of(bound.by_slice), range);
+    if (bound.columns && slicing.dim == pair_.shape.size() - 1) {
+      part.growth = bound.columns->growth;
+      part.added = sum_over(bound.columns->added, range);
+    }
+    return part;
   }
 
   // The part of the noise that lies in what a dimension's segments hold.

@@ -2,6 +2,7 @@
 #include "hooks/base/take_snapshot.h"
 #include "hooks/capture/capture.h"
 #include "hooks/capture/record_tensor.h"
+#include "trace/sums/slices.h"
 
 #include <ATen/core/grad_mode.h>
 #include <c10/core/Event.h>
@@ -17,13 +18,23 @@
 namespace ttrace {
 namespace {
 
-// The norms of the addend's parts, weighted. They are computed now, in the order of the current
-// stream, and stay on the device until somebody asks.
+// Of a part, weighted: the norm of each index of its last dimension, or the norm of a vector.
+at::Tensor norms_of(const at::Tensor& part, double weight) {
+  std::vector<std::int64_t> dims;  // all but the last
+  for (std::int64_t dim = 0; dim + 1 < part.dim() && part.size(-1) <= kMostSlices; ++dim) {
+    dims.push_back(dim);
+  }
+  return (dims.empty() ? part.norm(2, at::kDouble) : part.norm(2, dims, false, at::kDouble))
+      .mul_(weight);
+}
+
+// The norms of the addend's parts. They are computed now, in the order of the current stream, and
+// stay on the device until somebody asks.
 std::function<std::vector<Snapshot>()> norms_of(const DispatchedSum& sum) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> norms;
   for (const at::Tensor& part : sum.parts) {
-    norms.push_back(part.norm(2, at::kDouble).mul_(sum.weight));
+    norms.push_back(norms_of(part, sum.weight));
   }
   const c10::Device device = norms.front().device();
   std::shared_ptr<c10::Event> made;  // the caller may be on another stream

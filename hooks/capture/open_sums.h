@@ -24,8 +24,8 @@ struct OpenSum {
   std::string module;         // of the innermost scope; empty in backward and outside of scopes
   std::int64_t elements = 0;  // of this rank's part of the result
   RoundedSum sum;             // without id
-  // Doubles whose squares are part of sum.squared. They are asked for when the record is known, and
-  // only if it is wanted. Empty: there are none.
+  // Doubles whose squares are part of sum.squared (WriterThread::sum). They are asked for when the
+  // record is known, and only if it is wanted. Empty: there are none.
   std::function<std::vector<Snapshot>()> norms = {};
 };
 

@@ -1,10 +1,36 @@
 #include "hooks/write/writer_thread.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 namespace ttrace {
+namespace {
+
+// Of one part of an addend. `shape`: that of `norms`, which are doubles.
+void add_part(std::span<const std::byte> norms,
+              std::span<const std::int64_t> shape,
+              bool is_first,
+              RoundedSum& sum) {
+  std::vector<double> squares(norms.size() / sizeof(double));
+  std::memcpy(squares.data(), norms.data(), norms.size());
+  for (double& value : squares) {
+    value *= value;
+    sum.squared = sum.squared.value_or(0.0) + value;
+  }
+  if (is_first && !shape.empty()) {
+    sum.by_column = std::move(squares);
+  } else if (!shape.empty() && sum.by_column.size() == squares.size()) {
+    std::ranges::transform(squares, sum.by_column, sum.by_column.begin(), std::plus());
+  } else {
+    sum.by_column.clear();  // parts have no columns in common
+  }
+}
+
+}  // namespace
 
 WriterThread::WriterThread(std::unique_ptr<Sink> sink,
                            std::function<void(std::exception_ptr)> on_error,
@@ -72,13 +98,15 @@ void WriterThread::edge(const Edge& edge) {
 }
 
 void WriterThread::sum(const RoundedSum& sum, std::vector<Snapshot> norms) {
+  const std::size_t size = std::transform_reduce(
+      norms.begin(), norms.end(), sizeof(sum), std::plus(), [](const Snapshot& part) {
+        return part.bytes.size();
+      });
   auto item = std::make_shared<std::pair<RoundedSum, std::vector<Snapshot>>>(sum, std::move(norms));
-  push({sizeof(sum), [item](Sink& sink) {
-          for (Snapshot& norm : item->second) {
-            std::move(norm.bytes).hand_to([&](std::span<const std::byte> here) {
-              double value = 0.0;
-              std::memcpy(&value, here.data(), sizeof(value));
-              item->first.squared = item->first.squared.value_or(0.0) + value * value;
+  push({size, [item](Sink& sink) {
+          for (Snapshot& part : item->second) {
+            std::move(part.bytes).hand_to([&](std::span<const std::byte> here) {
+              add_part(here, part.shape, &part == &item->second.front(), item->first);
             });
           }
           sink.sum(item->first);

@@ -55,7 +55,8 @@ class WriterThread {
   void note(const std::string& remark);
   void not_seen(const NotSeen& fact);
   void code(CodeRole role, const std::string& path, const std::string& text);
-  // `norms`: doubles whose squares are added to sum.squared, once they are here.
+  // `norms`: of each part of the addend, doubles whose squares are added to sum.squared and, where
+  // they are a vector, to sum.by_column, once they are here.
   void sum(const RoundedSum& sum, std::vector<Snapshot> norms);
   void edge(const Edge& edge);
   void flush();

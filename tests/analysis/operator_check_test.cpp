@@ -14,6 +14,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -740,6 +741,38 @@ TEST_F(OperatorPartsTest, AFeatureWhoseBiasCancelsItsProductMayErrByARoundingOfT
   EXPECT_EQ(judged(0.0).slice->where, "rows 3:4 of dimension 1");
   EXPECT_FALSE(judged(2e5).slice->beyond()) << "3e-7 of it is a rounding of F32 sums";
   EXPECT_EQ(judged(0.0).bias, 0.0);
+}
+
+// Symptom: a clean BF16 run over two tensor-parallel ranks was accused of one feature of a
+// row-parallel linear's output: its addends are large there and cancel, and what ranks round of
+// addends was shared out by the noise of the features.
+TEST_F(OperatorPartsTest, AFeatureWhoseAddendsAreLargeMayErrByTheirRoundings) {
+  const ForcedTraces forced{write_one("wide", values_), write_one("native", rounded(values_, 0.1))};
+  const auto judged = [&](const std::vector<double>& squares) {
+    std::vector<double> candidate = rounded(values_, 0.3);
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      candidate[static_cast<std::size_t>(row * kColumns + 3)] += row % 2 == 0 ? 0.016 : -0.016;
+    }
+    std::filesystem::remove_all(folder_ / "candidate");
+    TraceBuilder builder(folder_ / "candidate", "candidate", 2);
+    builder.add_everywhere({kFirst, candidate, kType, {kRows, kColumns}, {}});
+    for (int rank = 0; rank < 2; ++rank) {
+      const double squared = std::accumulate(squares.begin(), squares.end(), 0.0);
+      builder.sum(rank, {parse_tensor_id(kFirst), ElementType::kBF16, 2, squared, squares});
+    }
+    const Trace trace = builder.write();
+    const Match both = match(forced.wide, trace).at(0);
+    return *OperatorCheck(forced, trace).compare(both, merge(both.candidate), kSpread);
+  };
+  const double each = 0.5 * kRows;  // of a column in one addend, as of their sum
+  std::vector<double> squares(kColumns, each);
+  EXPECT_TRUE(judged(squares).slice->beyond());
+  EXPECT_EQ(judged(squares).slice->where, "rows 3:4 of dimension 1");
+  squares[3] = 40.0 * each;
+  EXPECT_FALSE(judged(squares).slice->beyond());
+  squares[3] = each;
+  squares[4] = 40.0 * each;
+  EXPECT_TRUE(judged(squares).slice->beyond()) << "the addends of another feature are large";
 }
 
 // Symptom: outputs of row-parallel linears alarmed in BF16, a factor of 1 + 0.0002: the product was

@@ -14,6 +14,7 @@ namespace ttrace {
 namespace {
 
 using testing::Captured;
+using ::testing::DoubleNear;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using testing::fill_all;
@@ -196,6 +197,9 @@ TEST(Collectives, SumsOfC10dAreSeenWithoutAReport) {
   EXPECT_EQ(sums[0].addends, 4);
   EXPECT_EQ(sums[0].type, ElementType::kF32);
   EXPECT_NEAR(sums[0].squared.value(), x.square().sum().item<double>(), 1e-4);
+  EXPECT_THAT(sums[0].by_column,
+              ElementsAre(DoubleNear(x.select(1, 0).square().sum().item<double>(), 1e-4),
+                          DoubleNear(x.select(1, 1).square().sum().item<double>(), 1e-4)));
   EXPECT_EQ(to_string(sums[1].id), "s0/m0/output/fc2/0") << "a quarter of its input's elements";
 }
 

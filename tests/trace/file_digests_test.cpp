@@ -60,7 +60,7 @@ std::string write_rank_file(const TemporaryDirectory& folder) {
   }
   TensorId input = parse_tensor_id("s0/m0/input/b/0");
   writer.edge({input, parse_tensor_id("s0/m0/output/a/0"), 3, 9});
-  writer.sum({parse_tensor_id("s0/m0/output/b/0"), ElementType::kF32, 2, 1.5});
+  writer.sum({parse_tensor_id("s0/m0/output/b/0"), ElementType::kF32, 2, 1.5, {0.5, 1.0}});
   writer.code(CodeRole::kSource, "a", "model.py:3 (A)");
   writer.note("a remark");
   writer.commit();
@@ -82,6 +82,9 @@ std::string said_by(const RankFile& file) {
   }
   for (const RoundedSum& sum : file.sums()) {
     out << to_string(sum.id) << name_of(sum.type) << sum.addends << ' ' << sum.squared.value_or(-1);
+    for (const double column : sum.by_column) {
+      out << ' ' << column;
+    }
   }
   for (const std::string& note : file.notes()) {
     out << note;

@@ -300,7 +300,7 @@ TEST(TraceFile, SumsOverRanksAreReadBackInOrder) {
   const std::string file = step_file(folder.path(), 0, 0);
   const Record output = record_of("decoder.layers.0.mlp.linear_fc2", ElementType::kBF16, {4});
   const RoundedSum first{output.id, ElementType::kBF16, 2, 0.25};
-  const RoundedSum second{output.id, ElementType::kF32, 4, 1e-30};
+  const RoundedSum second{output.id, ElementType::kF32, 4, 5e-30, {1e-30, 4e-30}};
   const RoundedSum unseen{output.id, ElementType::kBF16, 4, std::nullopt};
   TraceWriter writer(file, two_ranks(0));
   writer.sum(first);

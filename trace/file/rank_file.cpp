@@ -106,6 +106,26 @@ std::vector<Edge> read_edges(const Hdf5Input& file, bool has_times) {
   return edges;
 }
 
+void read_sum_columns(const Hdf5Input& file, std::vector<RoundedSum>& sums) {
+  if (!file.has_dataset(kSumColumnTable)) {
+    return;
+  }
+  const Table table(file, kSumColumnTable, kSumColumnColumns);
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    parse_part(file, Row{row, "the columns of sums"}, [&] {
+      const std::uint64_t sum = table.u64(row, sum_column_column::kSum);
+      TTRACE_CHECK(sum < sums.size(),
+                   FormatError,
+                   "a column belongs to sum ",
+                   sum,
+                   ", but there are ",
+                   sums.size(),
+                   " sums");
+      sums[sum].by_column.push_back(table.f64(row, sum_column_column::kSquared));
+    });
+  }
+}
+
 std::vector<RoundedSum> read_sums(const Hdf5Input& file) {
   std::vector<RoundedSum> sums;
   if (!file.has_dataset(kSumTable)) {
@@ -131,6 +151,7 @@ std::vector<RoundedSum> read_sums(const Hdf5Input& file) {
                       is_unseen ? std::nullopt : std::optional(squared)});
     });
   }
+  read_sum_columns(file, sums);
   return sums;
 }
 

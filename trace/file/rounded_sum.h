@@ -5,6 +5,7 @@
 #include <ttrace/tensor_id.h>
 
 #include <optional>
+#include <vector>
 
 namespace ttrace {
 
@@ -15,6 +16,8 @@ struct RoundedSum {
   int addends = 0;  // ranks
   // ||x||^2 of this rank's part x; nothing if the program only knows that there was a sum.
   std::optional<double> squared = 0.0;
+  // Its part of each index of x's last dimension; empty where x is a vector, or nobody saw it.
+  std::vector<double> by_column = {};
 
   bool operator==(const RoundedSum&) const = default;
 };

@@ -35,7 +35,9 @@ inline constexpr const char* kPartialIndexTable = "/partial_index";
 // The records' sketches one after another, see store() in trace/sums/sketch.h; absent if there are
 // none.
 inline constexpr const char* kSketchData = "/sketches";
-inline constexpr const char* kSumTable = "/sums";    // absent if there are none
+inline constexpr const char* kSumTable = "/sums";  // absent if there are none
+// Squared norms of the columns of addends; absent if there are none.
+inline constexpr const char* kSumColumnTable = "/sum_columns";
 inline constexpr const char* kEdgeTable = "/edges";  // absent if there are none
 inline constexpr const char* kCodeTable = "/code";   // absent if there are none
 // In the index: the dataset of a tensor without elements, which has none.
@@ -157,5 +159,14 @@ inline constexpr std::array<Column, 4> kSumColumns = {{{"id", ColumnType::kText}
                                                        {"dtype", ColumnType::kText},
                                                        {"addends", ColumnType::kU64},
                                                        {"squared", ColumnType::kF64}}};
+
+// Positions in kSumColumnColumns.
+namespace sum_column_column {
+enum : std::size_t { kSum, kSquared };
+}  // namespace sum_column_column
+
+// `sum`: the row of kSumTable. The columns of a sum follow one another.
+inline constexpr std::array<Column, 2> kSumColumnColumns = {
+    {{"sum", ColumnType::kU64}, {"squared", ColumnType::kF64}}};
 
 }  // namespace ttrace

@@ -307,6 +307,9 @@ struct TraceWriter::Impl {
     if (sums.rows() > 0) {
       sums.write(output, kSumTable);
     }
+    if (sum_columns.rows() > 0) {
+      sum_columns.write(output, kSumColumnTable);
+    }
     write_code();
     refuse_existing(file);
     output.finish();
@@ -317,6 +320,7 @@ struct TraceWriter::Impl {
   Hdf5Output output;
   TableBuilder index{columns_of(kWrittenIndexColumns, options.began.has_value())};
   TableBuilder sums{kSumColumns};
+  TableBuilder sum_columns{kSumColumnColumns};
   TableBuilder edges{columns_of(kEdgeColumns, options.began.has_value())};
   std::unordered_set<std::string> ids;
   std::vector<std::byte> blob;  // not yet written
@@ -369,6 +373,9 @@ void TraceWriter::code(CodeRole role, const std::string& path, const std::string
 
 void TraceWriter::sum(const RoundedSum& sum) {
   impl_->run([&] {
+    for (const double squared : sum.by_column) {
+      impl_->sum_columns.add_row({static_cast<std::uint64_t>(impl_->sums.rows()), squared});
+    }
     impl_->sums.add_row({to_string(sum.id),
                          std::string(name_of(sum.type)),
                          static_cast<std::uint64_t>(sum.addends),
