@@ -18,6 +18,7 @@
 // (CESTAC/CADNA, Verificarlo).
 #pragma once
 
+#include "analysis/bounds/error_freedom.h"
 #include "analysis/bounds/limits.h"
 #include "analysis/bounds/noise.h"
 #include "analysis/bounds/yardstick.h"
@@ -94,10 +95,11 @@ struct ErrorSpread {
   const TensorNoise* passes = nullptr;
 };
 
-// What the indices of a tensor's last dimension have beside their noise.
+// What is known of the indices of a tensor's last dimension. Squared; an empty vector: nothing.
 struct ColumnBound {
-  double growth = 1.0;        // of squared noise, without what is in `added`
-  std::vector<double> added;  // squared, of each index
+  double growth = 1.0;             // of the noise, without what is in `added`
+  std::vector<double> least = {};  // noise
+  std::vector<double> added = {};  // beside the noise
 };
 
 // What the parts of one tensor are judged with.
@@ -108,8 +110,8 @@ struct SliceBound {
   const TensorNoise* before = nullptr;  // ... before any update; null: of a first step
   double added_squared = 0.0;           // components of the whole that may lie in any part
   double relative_squared = 0.0;        // least squared noise over sum r^2 of the part
-  std::vector<double> by_slice = {};    // least squared noise of every slice; empty: 0
-  std::optional<ColumnBound> columns = {};  // of what is known of them alone
+  std::optional<ColumnBound> columns = {};
+  ErrorFreedom freedom = {};  // that the candidate's own errors show; unknown: as noise passes do
   ErrorSpread spread = {};
 };
 

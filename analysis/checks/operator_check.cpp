@@ -41,31 +41,19 @@ double growth_of(const OperatorResidual& residual, double anywhere) {
   return own > 0.0 ? (squared(residual.scale()) - anywhere) / squared(own) : 1.0;
 }
 
-// 0 of none.
-double mean_of(std::span<const double> values) {
-  return values.empty() ? 0.0
-                        : std::accumulate(values.begin(), values.end(), 0.0) /
-                              static_cast<double>(values.size());
+double sum_of(std::span<const double> values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-// Of every slice, its part of the sum over all elements of `by_feature`, an index of the last
-// dimension.
-std::vector<double> spread_over(const Slices& slices,
-                                std::size_t last,
-                                std::span<const double> by_feature) {
-  std::vector<double> parts;
-  if (by_feature.empty()) {
-    return parts;
-  }
-  const double mean = mean_of(by_feature);
-  parts.resize(slices.sums.size());
-  for (const Slicing& slicing : slices.slicings) {
-    const auto elements = static_cast<double>(slices.all.count / slicing.count);
-    for (std::size_t i = 0; i < static_cast<std::size_t>(slicing.count); ++i) {
-      parts[slicing.first + i] = elements * (slicing.dim == last ? by_feature[i] : mean);
+// ||f||^2 of each index of the last dimension; empty where it has no slices.
+std::vector<double> squares_by_column(const Slices& slices, std::size_t dimensions) {
+  std::vector<double> squares;
+  if (const Slicing* const last = slices.along(dimensions - 1); last != nullptr) {
+    for (const SliceSums& column : slices.of(*last)) {
+      squares.push_back(column.reference_squared);
     }
   }
-  return parts;
+  return squares;
 }
 
 // The candidate's and the native pass's differences from the wide one, slice by slice.
@@ -75,10 +63,32 @@ struct Parts {
   const Slices& twin;
 };
 
+std::optional<ColumnBound> columns_of(const OperatorResidual& residual) {
+  const std::vector<double>& sums = residual.sums_by_column;
+  if (sums.empty() && residual.least_by_column.empty()) {
+    return std::nullopt;
+  }
+  return ColumnBound{
+      growth_of(residual, residual.anywhere + sum_of(sums)), residual.least_by_column, sums};
+}
+
+ErrorFreedom freedom_of(const Parts& parts, const std::optional<ColumnBound>& columns) {
+  std::vector<double> scales;
+  for (const SliceSums& slice : parts.twin.sums) {
+    scales.push_back(slice.difference_squared);
+  }
+  const Slicing* const last = parts.twin.along(parts.pair.shape.size() - 1);
+  for (std::size_t i = 0; last != nullptr && columns && i < columns->added.size(); ++i) {
+    double& scale = scales[last->first + i];
+    scale = columns->growth * scale + columns->added[i];
+  }
+  return error_freedom(parts.candidate, scales);
+}
+
 std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
                                               const Parts& parts,
                                               const ErrorSpread& spread,
-                                              std::span<const double> by_feature,
+                                              const ErrorFreedom& freedom,
                                               const Match& match,
                                               std::int64_t head) {
   TensorNoise noise;
@@ -92,11 +102,8 @@ std::optional<SliceComparison> compare_slices(const OperatorResidual& residual,
   bound.growth = growth_of(residual, residual.anywhere);
   bound.added_squared = residual.anywhere;
   bound.relative_squared = squared(residual.rounding) / parts.candidate.all.reference_squared;
-  if (!residual.columns.empty()) {
-    const double known = std::accumulate(residual.columns.begin(), residual.columns.end(), 0.0);
-    bound.columns = ColumnBound{growth_of(residual, residual.anywhere + known), residual.columns};
-  }
-  bound.by_slice = spread_over(parts.candidate, parts.pair.shape.size() - 1, by_feature);
+  bound.columns = columns_of(residual);
+  bound.freedom = freedom;
   bound.spread = spread;
   return worst_slice(parts.pair, parts.candidate, {bound, match.candidate, head});
 }
@@ -207,20 +214,22 @@ struct OperatorCheck::Sides {
   double equal = 0.0;    // part of the elements in which c is n
 };
 
-std::vector<double> OperatorCheck::squared_bias(const Match& match,
-                                                const Sides& sides,
-                                                double unit) const {
-  if (match.id.kind != Kind::kOutput || sides.expected.shape.empty()) {
+std::vector<double> OperatorCheck::products_of(const Match& match, const Sides& sides) const {
+  const std::vector<std::int64_t>& shape = sides.expected.shape;
+  if (match.id.kind != Kind::kOutput || shape.empty()) {
     return {};
   }
   const auto bias = merged_values(
       native_.of({.step = match.id.step, .kind = Kind::kParam, .path = match.id.path + ".bias"}));
-  if (!bias || bias->shape != std::vector{sides.expected.shape.back()}) {
+  if (!bias || bias->shape != std::vector{shape.back()}) {
     return {};
   }
-  std::vector<double> squares = bias->data;
-  std::ranges::transform(
-      squares, squares.begin(), [&](double value) { return squared(unit * value); });
+  const Values values = values_of(sides.expected);
+  std::vector<double> squares(bias->data.size());
+  for (std::size_t i = 0; i < values.data.size(); ++i) {
+    const std::size_t column = i % squares.size();
+    squares[column] += squared(values.data[i] - bias->data[column]);
+  }
   return squares;
 }
 
@@ -297,11 +306,12 @@ double OperatorCheck::unlike_in(const Sides& sides, const MergeResult& candidate
 void OperatorCheck::compare_parts(const Match& match,
                                   const Sides& sides,
                                   const TensorPair& pair,
-                                  const PartTerms& terms,
+                                  PartTerms& terms,
                                   OperatorResidual& residual) const {
   const Parts parts{pair, sides.error.slices, sides.own.slices};
-  residual.slice =
-      compare_slices(residual, parts, terms.spread, terms.by_feature, match, terms.head);
+  const ErrorFreedom freedom = freedom_of(parts, columns_of(residual));
+  terms.spread.freedom = std::max(terms.spread.freedom, freedom.whole);
+  residual.slice = compare_slices(residual, parts, terms.spread, freedom, match, terms.head);
   residual.in_noise = compare_factor(residual, parts, terms.step, match.id.kind, terms.spread);
   if (residual.in_noise) {
     residual.in_noise->granted = terms.granted;
@@ -316,27 +326,38 @@ double OperatorCheck::rounding_of(const Match& match, const std::optional<double
               : std::max(unit_of(type), of_products_);
 }
 
-void OperatorCheck::add_components(const Match& match,
-                                   const Sides& sides,
-                                   double clipping,
-                                   bool other_grid,
-                                   OperatorResidual& residual) const {
-  const double squared_norm = sides.error.all.candidate_squared;
-  Yardstick& yardstick = residual.yardstick;
-  yardstick.add(Component::kNative, squared(residual.native));
-  yardstick.raise_to(Component::kOperatorRounding,
-                     std::max(squared(residual.rounding), squared(residual.bias)));
+void OperatorCheck::add_own_roundings(const Match& match,
+                                      const Sides& sides,
+                                      const std::vector<double>& products,
+                                      OperatorResidual& residual) const {
+  residual.least = residual.rounding;
+  if (!products.empty() && !sums_.has(match.id)) {
+    const double unit = squared(unit_of(match.candidate.front().record->type));
+    residual.least = std::hypot(residual.least, std::sqrt(unit * sum_of(products)));
+    residual.least_by_column = squares_by_column(sides.error.slices, sides.expected.shape.size());
+    for (std::size_t i = 0; i < residual.least_by_column.size(); ++i) {
+      residual.least_by_column[i] = unit * (residual.least_by_column[i] + products[i]);
+    }
+  }
+  residual.yardstick.add(Component::kNative, squared(residual.native));
+  residual.yardstick.raise_to(Component::kOperatorRounding, squared(residual.least));
+}
+
+void OperatorCheck::add_sums(const Match& match,
+                             const Sides& sides,
+                             const std::vector<double>& products,
+                             OperatorResidual& residual) const {
   const double own = squared(residual.own());
-  yardstick.add(Component::kRankSums, sums_.squared_rounding(match, squared_norm, own));
-  if (const Slicing* const last = sides.error.slices.along(sides.expected.shape.size() - 1);
-      last != nullptr && allowances_.has(Component::kRankSums)) {
-    residual.columns = sums_.by_column(match, sides.error.slices.of(*last));
+  const double sum = products.empty() ? sides.error.all.candidate_squared : sum_of(products);
+  residual.yardstick.add(Component::kRankSums, sums_.squared_rounding(match, sum, own));
+  if (allowances_.has(Component::kRankSums)) {
+    residual.sums_by_column = sums_.by_column(
+        match,
+        products.empty() ? squares_by_column(sides.error.slices, sides.expected.shape.size())
+                         : products);
   }
   residual.anywhere = allowances_.granted(Allowance::kRankSums, sums_.of_ring(match.id, own));
-  yardstick.add(Component::kRankSums, residual.anywhere);
-  yardstick.add(Component::kClippingNorm, squared(clipping) * squared_norm);
-  yardstick.add(Component::kOtherGrid,
-                other_grid ? squared_other_grid(match, sides.error.all) : 0.0);
+  residual.yardstick.add(Component::kRankSums, residual.anywhere);
 }
 
 std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
@@ -366,22 +387,25 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   result.factor = sides->error.all.factor();
   result.native_factor = sides->own.all.factor();
   PartTerms terms{.spread = spread, .head = head, .granted = clipping};
-  const double unit = unit_of(match.candidate.front().record->type);
   terms.step = step_of(match, candidate);
-  terms.granted += other_grid ? kLargestOverUsualRounding * unit : 0.0;
-  if (allowances_.has(Allowance::kOperatorRounding)) {
+  terms.granted +=
+      other_grid ? kLargestOverUsualRounding * unit_of(match.candidate.front().record->type) : 0.0;
+  const bool rounds = allowances_.has(Allowance::kOperatorRounding);
+  const double squared_norm = sides->error.all.candidate_squared;
+  if (rounds) {
     result.rounding = (other_grid ? kLargestOverUsualRounding : 1.0) *
-                      rounding_of(match, terms.step) *
-                      std::sqrt(sides->error.all.candidate_squared);
-    terms.by_feature = squared_bias(match, *sides, unit);
-    result.bias =
-        std::sqrt(mean_of(terms.by_feature) * static_cast<double>(sides->error.all.count));
+                      rounding_of(match, terms.step) * std::sqrt(squared_norm);
   }
-  add_components(match, *sides, clipping, other_grid, result);
-  result.ratio = limit_of(result, spread, element_count(sides->expected.shape));
+  const std::vector<double> products = rounds ? products_of(match, *sides) : std::vector<double>();
+  add_own_roundings(match, *sides, products, result);
+  add_sums(match, *sides, products, result);
+  result.yardstick.add(Component::kClippingNorm, squared(clipping) * squared_norm);
+  result.yardstick.add(Component::kOtherGrid,
+                       other_grid ? squared_other_grid(match, sides->error.all) : 0.0);
   if (result.error > 0.0 && judges_parts) {
     compare_parts(match, *sides, pair_of(sides->expected, candidate), terms, result);
   }
+  result.ratio = limit_of(result, terms.spread, element_count(sides->expected.shape));
   addends_.compare(match, sides->expected, spread, result);
   return result;
 }

@@ -6,21 +6,21 @@
 // independent.
 //
 //   R = ||c - f|| / scale
-//   scale^2 = max(||n - f||^2, u^2 ||c||^2, u^2 ||b||^2) + e^2
+//   scale^2 = max(||n - f||^2, u^2 (||c||^2 + ||f - b||^2)) + e^2
 //
 // ||n - f|| is the rounding error of the operators in this very tensor, and at least one rounding
 // of c, or of both operands of a product where F32 ones are rounded (machine.h). u is the relative
-// error of one rounding of the tensor's type (unit_of()). A kernel may round a product before its
-// bias b is added to it: where b nearly cancels the product, c tells nothing of its size, so that
-// the output of a module with a bias of the last dimension errs by at least one rounding of b_j in
-// every element of feature j. e^2 is the extra rounding caused by the candidate's layout
-// (rank_sums.h).
+// error of one rounding of the tensor's type (unit_of()). The candidate may round a product before
+// it adds a bias b of the last dimension, where the native pass's kernel does both in one; f - b is
+// that product, and 0 without a bias. e^2 is the extra rounding caused by the candidate's layout
+// (rank_sums.h). Where it has sums over ranks, the product's rounding is in it.
 //
 // The largest R that passes is the ratio limit (spread.h): the error has the degrees of freedom of
-// the noise passes', the estimate nu (scale^2 / ||n - f||^2)^2, because all but ||n - f||^2 is
-// derived (Satterthwaite). Parts are judged likewise, with v_i = ||n - f||_i^2 (slices.h), and a
-// vector's gradient that is a sum of ranks' addends addend by addend (addend_check.h). A factor
-// adds up over all elements while roundings average out, so it is judged on its own:
+// the noise passes', or those that its own slices show, if these are more (error_freedom.h), the
+// estimate nu (scale^2 / ||n - f||^2)^2, because all but ||n - f||^2 is derived (Satterthwaite).
+// Parts are judged likewise, with v_i = ||n - f||_i^2 (slices.h), and a vector's gradient that is a
+// sum of ranks' addends addend by addend (addend_check.h). A factor adds up over all elements while
+// roundings average out, so it is judged on its own:
 //
 //   a = <c - f, f> / ||f||^2, a_n the same of n
 //   V(x) = max over dimensions of 32 indices and more (sum over its slices <x - f, f>_i^2)
@@ -100,11 +100,10 @@ class OperatorCheck {
   [[nodiscard]] bool is_from_before(const TensorId& id) const;
   // What parts of a tensor are judged with, in addition to its residual.
   struct PartTerms {
-    const ErrorSpread& spread;
+    ErrorSpread spread;
     std::int64_t head = 0;
-    std::vector<double> by_feature = {};  // squared scale that an index of the last dimension adds
-    std::optional<double> step = {};      // of what an optimizer has updated
-    double granted = 0.0;                 // to the factor
+    std::optional<double> step = {};  // of what an optimizer has updated
+    double granted = 0.0;             // to the factor
   };
   // Returns nothing if a forced pass did not record the tensor, or recorded another shape.
   [[nodiscard]] std::optional<Sides> sides_of(const Match& match,
@@ -114,7 +113,7 @@ class OperatorCheck {
   void compare_parts(const Match& match,
                      const Sides& sides,
                      const TensorPair& pair,
-                     const PartTerms& terms,
+                     PartTerms& terms,
                      OperatorResidual& residual) const;
   // For a tensor that an optimizer updates, in a type whose u is more than one rounding: u ||c -
   // p|| over ||c||.
@@ -122,16 +121,18 @@ class OperatorCheck {
                                               const MergeResult& candidate) const;
   // Relative, of the result. `step`: see step_of().
   [[nodiscard]] double rounding_of(const Match& match, const std::optional<double>& step) const;
-  // (unit b_j)^2 of an output of a module with a bias of the last dimension; else empty.
-  [[nodiscard]] std::vector<double> squared_bias(const Match& match,
-                                                 const Sides& sides,
-                                                 double unit) const;
-  // Of the scale. `clipping`: the relative error of the norm that a gradient was clipped by.
-  void add_components(const Match& match,
-                      const Sides& sides,
-                      double clipping,
-                      bool other_grid,
-                      OperatorResidual& residual) const;
+  // ||f - b||^2 of each index of the last dimension, for an output of a module with such a bias b;
+  // else empty.
+  [[nodiscard]] std::vector<double> products_of(const Match& match, const Sides& sides) const;
+  // Of the scale. `products`: see products_of().
+  void add_own_roundings(const Match& match,
+                         const Sides& sides,
+                         const std::vector<double>& products,
+                         OperatorResidual& residual) const;
+  void add_sums(const Match& match,
+                const Sides& sides,
+                const std::vector<double>& products,
+                OperatorResidual& residual) const;
   [[nodiscard]] double squared_other_grid(const Match& match, const Statistics& statistics) const;
 
   ShardIndex wide_;

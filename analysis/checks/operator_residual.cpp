@@ -81,7 +81,7 @@ Check factor_check(const FactorComparison& factor) {
 }  // namespace
 
 double OperatorResidual::own() const {
-  return std::max({native, rounding, bias});
+  return std::max(native, least);
 }
 
 double OperatorResidual::residual() const {

@@ -17,13 +17,13 @@ struct OperatorResidual {
   double error = 0.0;     // ||c - f||
   double native = 0.0;    // ||n - f||
   double rounding = 0.0;  // u ||c||
-  double bias = 0.0;      // the same of a bias that was added to every row
+  double least = 0.0;     // that the operators round: `rounding`, and what a product adds to it
   double anywhere = 0.0;  // squared scale that may all lie in one part
-  // Squared, of each index of the last dimension: what ranks round of their addends; empty: not
-  // known by index.
-  std::vector<double> columns = {};
-  double norm = 0.0;           // ||f||
-  double bit_equal = 0.0;      // part of the elements in which c is n
+  // Squared, of each index of the last dimension; empty: not known by index.
+  std::vector<double> least_by_column = {};
+  std::vector<double> sums_by_column = {};  // what ranks round of their addends
+  double norm = 0.0;                        // ||f||
+  double bit_equal = 0.0;                   // part of the elements in which c is n
   double unlike = 0.0;         // elements that are finite in c alone, or in neither f nor n
   RatioLimit ratio = {};       // its value: the largest R that passes; Inf: any
   Yardstick yardstick = {};    // max(native, rounding)^2 and the components of e^2

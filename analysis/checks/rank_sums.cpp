@@ -23,6 +23,17 @@ Samples samples_of(const Layout& layout, const ModelVocabulary& vocabulary) {
   return samples;
 }
 
+// e^2 / u^2 of a sum of p addends; see rank_sums.h.
+double rounded_norm(int ranks, double addends, double sum) {
+  const double p = ranks;
+  return (1.0 + (p + 1.0) / 6.0 - 1.0 / p) * addends + (p + 1.0) / 3.0 * sum;
+}
+
+// The part of e^2 that one rank's addend has, of squared norm `addend`.
+double of_addend(const RoundedSum& sum, double addend, double norm_squared) {
+  return squared(unit_of(sum.type)) * rounded_norm(sum.addends, addend, norm_squared / sum.addends);
+}
+
 // The roundings of the ranks' stored addends, if there are any.
 double stored_addends(const Match& match) {
   if (match.candidate.front().record->placement.partial_count == 1) {
@@ -118,16 +129,12 @@ double RankSums::of_collectives(const Match& match, double norm_squared, double 
   const double scale = squared(match.candidate.front().record->placement.scale);
   double result = 0.0;
   for (const RoundedSum& sum : found->second) {
-    result += sum.squared
-                  ? squared(unit_of(sum.type)) *
-                        (*sum.squared * scale + (sum.addends - 1.0) / sum.addends * norm_squared)
-                  : own;
+    result += sum.squared ? of_addend(sum, *sum.squared * scale, norm_squared) : own;
   }
   return result;
 }
 
-std::vector<double> RankSums::by_column(const Match& match,
-                                        std::span<const SliceSums> columns) const {
+std::vector<double> RankSums::by_column(const Match& match, std::span<const double> columns) const {
   const auto found = collectives_.find(match.id);
   const bool all_told =
       found != collectives_.end() && std::ranges::all_of(found->second, [&](const RoundedSum& sum) {
@@ -139,10 +146,8 @@ std::vector<double> RankSums::by_column(const Match& match,
   const double scale = squared(match.candidate.front().record->placement.scale);
   std::vector<double> rounded(columns.size());
   for (const RoundedSum& sum : found->second) {
-    const double again = (sum.addends - 1.0) / sum.addends;
     for (std::size_t i = 0; i < rounded.size(); ++i) {
-      rounded[i] += squared(unit_of(sum.type)) *
-                    (sum.by_column[i] * scale + again * columns[i].reference_squared);
+      rounded[i] += of_addend(sum, sum.by_column[i] * scale, columns[i]);
     }
   }
   return rounded;
@@ -168,7 +173,7 @@ double RankSums::of_gradients(const Match& match, double norm_squared) const {
     const Addends& addends = found->second;
     return addends.ranks == 1 || !rounds_every_sum
                ? 0.0
-               : squared(unit) * (addends.squared + (addends.ranks - 1) * norm_squared);
+               : squared(unit) * rounded_norm(addends.ranks, addends.squared, norm_squared);
   }
   const auto parameter = parameters_.find(match.id.path);
   if (parameter == parameters_.end()) {

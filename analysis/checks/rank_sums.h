@@ -1,10 +1,16 @@
 // What the candidate's layout rounds beyond a tensor's own operators: addends that ranks hold, and
 // the sums of them.
 //
-// Adding up the addends v_1 ... v_p of p ranks rounds every addend once that is stored, and the sum
-// p - 1 times:
+// Adding up the addends v_1 ... v_p of p ranks to c rounds every addend once that is stored, and
+// each of the sums s_2 ... s_p of 2 to p addends:
 //
-//   e^2 = u^2 (sum_i ||v_i||^2 + (p - 1) ||c||^2)
+//   e^2 = u^2 (sum_i ||v_i||^2 + sum_k ||s_k||^2)
+//       = u^2 ((1 + (p + 1) / 6 - 1 / p) sum_i ||v_i||^2 + (p + 1) / 3 ||c||^2)
+//
+// because each element begins its sum at another rank: s_k is the sum of k addends chosen by
+// chance, so that ||s_k||^2 is k (p - k) / (p (p - 1)) sum_i ||v_i||^2 + k (k - 1) / (p (p - 1))
+// ||c||^2 on average, whatever the addends have in common. Addends that cancel make large sums on
+// the way to a small one. Where a bias is added to the sum, c is the sum before it.
 //
 // with u one rounding of the type that is summed (unit_of()). What is known of a sum differs:
 // - A collective summed the addends on the way to c, and recorded their norms (RoundedSum): all of
@@ -41,7 +47,6 @@
 #include "trace/base/tensor_id_hash.h"
 #include "trace/file/rounded_sum.h"
 #include "trace/file/trace_reader.h"
-#include "trace/sums/slices.h"
 
 #include <ttrace/element_type.h>
 #include <ttrace/tensor_id.h>
@@ -64,10 +69,12 @@ class RankSums {
   // e^2 of c without that of a ring. `norm_squared`: ||c||^2; `own`: the square of what the
   // operators themselves round.
   [[nodiscard]] double squared_rounding(const Match& match, double norm_squared, double own) const;
-  // What squared_rounding() has of each index of the last dimension, whose slices are `columns`.
+  // What squared_rounding() has of each index of the last dimension, whose ||c||^2 is in `columns`.
   // Empty where a sum does not tell, or something else is in it.
   [[nodiscard]] std::vector<double> by_column(const Match& match,
-                                              std::span<const SliceSums> columns) const;
+                                              std::span<const double> columns) const;
+  // Whether ranks were seen to add up what the record holds.
+  [[nodiscard]] bool has(const TensorId& id) const { return collectives_.contains(id); }
   [[nodiscard]] double of_ring(const TensorId& id, double own) const;
   // Whether `id` is a main grad whose addends the candidate did not record.
   [[nodiscard]] bool is_without_addends(const TensorId& id) const;

@@ -22,7 +22,11 @@ struct Range {
   std::int64_t end = 0;
 };
 
+// 0 where nothing is known of slices.
 double sum_over(std::span<const double> slices, const Range& range) {
+  if (slices.empty()) {
+    return 0.0;
+  }
   const auto part = slices.subspan(static_cast<std::size_t>(range.begin),
                                    static_cast<std::size_t>(range.end - range.begin));
   return std::accumulate(part.begin(), part.end(), 0.0);
@@ -100,29 +104,15 @@ class Search {
     return context_.bound.inherited * most;
   }
 
-  // As many as if chance alone made the slices differ: tokens that are alike err alike, so that a
-  // slice may average far fewer errors than it has elements, and without noise passes nothing else
-  // tells how few.
-  [[nodiscard]] double freedom_among(const Slicing& slicing) const {
-    const auto slices = slicing.of(noise_.slices);
-    double sum = 0.0;
-    double squares = 0.0;
-    for (const double slice : slices) {
-      sum += slice;
-      squares += slice * slice;
-    }
-    const double mean = sum / static_cast<double>(slices.size());
-    const double variance = squares / static_cast<double>(slices.size()) - mean * mean;
-    return variance > 0.0 ? std::max(1.0, 2.0 * mean * mean / variance)
-                          : std::numeric_limits<double>::infinity();
-  }
-
-  // Of one slice in one pass.
+  // Of one slice in one pass: what the noise passes tell, or the candidate's own errors.
   [[nodiscard]] double freedom_of(const Slicing& slicing) const {
     const auto elements = static_cast<double>(slices_.all.count / slicing.count);
+    const auto number = static_cast<std::size_t>(&slicing - slices_.slicings.data());
+    const std::vector<double>& shown = context_.bound.freedom.of_slice;
+    const double own = shown.empty() ? 0.0 : shown.at(number);
     const TensorNoise* const passes = context_.bound.spread.passes;
     if (passes == nullptr || passes->slices_fourth.size() != slices_.sums.size()) {
-      return std::min(elements, freedom_among(slicing));
+      return own > 0.0 ? std::min(elements, own) : elements;
     }
     const auto means = slicing.of(passes->slices);
     const auto fourths = slicing.of(passes->slices_fourth);
@@ -130,7 +120,7 @@ class Search {
     for (std::size_t i = 0; i < means.size(); ++i) {
       scatter.add(means[i], fourths[i], passes->passes);
     }
-    return std::min(elements, scatter.freedom());
+    return std::min(elements, std::max(own, scatter.freedom()));
   }
 
   // Of a slicing's slices.
@@ -288,9 +278,9 @@ class Search {
                                   const Range& range) const {
     const SliceBound& bound = context_.bound;
     PartLimit part = limit;
-    part.least = bound.by_slice.empty() ? 0.0 : sum_over(slicing.of(bound.by_slice), range);
     if (bound.columns && slicing.dim == pair_.shape.size() - 1) {
       part.growth = bound.columns->growth;
+      part.least = sum_over(bound.columns->least, range);
       part.added = sum_over(bound.columns->added, range);
     }
     return part;

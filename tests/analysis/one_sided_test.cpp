@@ -25,7 +25,7 @@ using testing::wavy;
 
 const std::string kNorm = "s0/m0/output/norm/0";
 const std::string kInput = "s0/m0/input/linear/0";
-const std::string kGradient = "s0/m0/grad_input/linear/0";
+const std::string kInputGradient = "s0/m0/grad_input/linear/0";
 const std::string kMainGrad = "s0/main_grad/linear.weight/0";
 
 class OneSidedTest : public ::testing::Test {
@@ -88,7 +88,7 @@ TEST_F(LaterNameTest, AGradientThatTheReferenceHasApartIsJudged) {
 // in the reference", where the layer took the very memory that a norm had returned.
 TEST_F(OneSidedTest, GradientOfACopyIsNoDivergenceWhereTheReferenceHasAnAlias) {
   start(reference_).edge(0, kInput, kNorm);
-  start(candidate_).add(0, {kInput, wavy(8, 0.2)}).add(0, {kGradient, wavy(8, 0.4)});
+  start(candidate_).add(0, {kInput, wavy(8, 0.2)}).add(0, {kInputGradient, wavy(8, 0.4)});
   const Report report = compare();
   EXPECT_FALSE(report.diverged());
   EXPECT_EQ(report.counts().missing_in_reference, 0U);
@@ -96,7 +96,7 @@ TEST_F(OneSidedTest, GradientOfACopyIsNoDivergenceWhereTheReferenceHasAnAlias) {
 }
 
 TEST_F(OneSidedTest, InputAndGradientOfACopyInTheReferenceAreAnsweredByTheAliasOfTheCandidate) {
-  start(reference_).add(0, {kInput, wavy(8, 0.2)}).add(0, {kGradient, wavy(8, 0.4)});
+  start(reference_).add(0, {kInput, wavy(8, 0.2)}).add(0, {kInputGradient, wavy(8, 0.4)});
   start(candidate_).edge(0, kInput, kNorm);
   const Report report = compare();
   EXPECT_FALSE(report.diverged());
@@ -104,7 +104,7 @@ TEST_F(OneSidedTest, InputAndGradientOfACopyInTheReferenceAreAnsweredByTheAliasO
 }
 
 TEST_F(OneSidedTest, AnOperatorThatTheCandidateLeavesOutIsFound) {
-  start(reference_).add(0, {kInput, wavy(8, 0.3)}).add(0, {kGradient, wavy(8, 0.4)});
+  start(reference_).add(0, {kInput, wavy(8, 0.3)}).add(0, {kInputGradient, wavy(8, 0.4)});
   start(candidate_).edge(0, kInput, kNorm);
   const Report report = compare();
   ASSERT_TRUE(report.diverged());
@@ -123,38 +123,38 @@ TEST_F(OneSidedTest, AnAliasOfAnotherModulesOutputAnswersForNothing) {
 
 TEST_F(OneSidedTest, AGradientThatTheReferenceNeedsNotIsNoDivergence) {
   start(reference_).add(0, value(kInput, true));
-  start(candidate_).add(0, value(kInput, false)).add(0, {kGradient, wavy(8, 0.4)});
+  start(candidate_).add(0, value(kInput, false)).add(0, {kInputGradient, wavy(8, 0.4)});
   EXPECT_FALSE(compare().diverged());
 }
 
 TEST_F(OneSidedTest, AGradientThatNobodyDeclaredUnneededIsMissing) {
   start(reference_).add(0, value(kInput, false));
-  start(candidate_).add(0, value(kInput, false)).add(0, {kGradient, wavy(8, 0.4)});
+  start(candidate_).add(0, value(kInput, false)).add(0, {kInputGradient, wavy(8, 0.4)});
   EXPECT_EQ(compare().counts().missing_in_reference, 1U);
 }
 
 TEST_F(OneSidedTest, AGradientThatTheCandidateNeedsNotIsNoDivergenceWhereAllParametersAreRight) {
-  start(reference_).add(0, value(kInput, false)).add(0, {kGradient, wavy(8, 0.4)});
+  start(reference_).add(0, value(kInput, false)).add(0, {kInputGradient, wavy(8, 0.4)});
   start(candidate_).add(0, value(kInput, true));
   EXPECT_FALSE(compare().diverged());
 }
 
 // A recomputed forward needs gradients; the first one, without a graph, says nothing of them.
 TEST_F(OneSidedTest, ARecomputedValueSpeaksForTheFirstForward) {
-  start(reference_).add(0, value(kInput, false)).add(0, {kGradient, wavy(8, 0.4)});
+  start(reference_).add(0, value(kInput, false)).add(0, {kInputGradient, wavy(8, 0.4)});
   start(candidate_).add(0, value(kInput, false)).add(0, value("s0/m0/input/linear/0~", true));
   EXPECT_FALSE(compare().diverged());
 }
 
 // A detached activation: the gradient is cut off on its way to a parameter.
 TEST_F(OneSidedTest, AGradientThatIsCutOffIsTheFirstDivergence) {
-  start(reference_).add(0, value(kInput, false)).add(0, {kGradient, wavy(8, 0.4)});
+  start(reference_).add(0, value(kInput, false)).add(0, {kInputGradient, wavy(8, 0.4)});
   reference_.add(0, {"s0/main_grad/embedding.weight/0", wavy(8, 0.7)});
   start(candidate_).add(0, value(kInput, true));
   candidate_.add(0, {"s0/main_grad/embedding.weight/0", wavy(8, 1.7)});
   const Report report = compare();
   ASSERT_TRUE(report.diverged());
-  EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), kGradient);
+  EXPECT_EQ(to_string(report.tensors[*report.first_divergence].id), kInputGradient);
 }
 
 // Seen with delayed weight gradients: the program adds them to the main gradient itself.
@@ -182,7 +182,7 @@ TEST_F(OneSidedTest, AMicrobatchThatIsLostIsMissing) {
 }
 
 TEST_F(OneSidedTest, WithoutGradientsOfParametersAMissingGradientIsAFinding) {
-  reference_.add(0, value(kInput, false)).add(0, {kGradient, wavy(8, 0.4)});
+  reference_.add(0, value(kInput, false)).add(0, {kInputGradient, wavy(8, 0.4)});
   candidate_.add(0, value(kInput, true));
   EXPECT_EQ(compare().counts().missing_in_candidate, 1U);
 }

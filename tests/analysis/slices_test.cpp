@@ -82,6 +82,7 @@ TEST(WorstSlice, ColumnsThatAverageFewErrorsAreWithinBoundWithoutNoisePasses) {
   bound.spread.kernel_factor = 1.5;
   bound.spread.freedom = 500.0;
   bound.spread.by_chance = 1e-6;
+  bound.freedom = error_freedom(sum_slices(pair), noise.slices);
   const auto worst = worst_slice(pair, sum_slices(pair), {bound, {}, 0});
   ASSERT_TRUE(worst);
   EXPECT_FALSE(worst->beyond()) << worst->where << ' ' << worst->q << ' ' << worst->ratio.value;
