@@ -238,8 +238,9 @@ double OperatorCheck::squared_other_grid(const Match& match, const Statistics& s
       match.id.kind == Kind::kGradOutput || match.id.kind == Kind::kGradInput ||
       match.id.kind == Kind::kParamGrad || match.id.kind == Kind::kOperand ||
       sums_.is_without_addends(match.id);
+  constexpr double kGrids = 2.0;  // each side's codes err on their own
   return quantises_ && follows_from_quantised_gradients
-             ? squared(rounding_error(ElementType::kE5M2)) * statistics.candidate_squared
+             ? kGrids * squared(rounding_error(ElementType::kE5M2)) * statistics.candidate_squared
              : 0.0;
 }
 
@@ -309,9 +310,8 @@ void OperatorCheck::compare_parts(const Match& match,
                                   PartTerms& terms,
                                   OperatorResidual& residual) const {
   const Parts parts{pair, sides.error.slices, sides.own.slices};
-  const ErrorFreedom freedom = freedom_of(parts, columns_of(residual));
-  terms.spread.freedom = std::max(terms.spread.freedom, freedom.whole);
-  residual.slice = compare_slices(residual, parts, terms.spread, freedom, match, terms.head);
+  terms.freedom = freedom_of(parts, columns_of(residual));
+  residual.slice = compare_slices(residual, parts, terms.spread, terms.freedom, match, terms.head);
   residual.in_noise = compare_factor(residual, parts, terms.step, match.id.kind, terms.spread);
   if (residual.in_noise) {
     residual.in_noise->granted = terms.granted;
@@ -405,7 +405,9 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
   if (result.error > 0.0 && judges_parts) {
     compare_parts(match, *sides, pair_of(sides->expected, candidate), terms, result);
   }
-  result.ratio = limit_of(result, terms.spread, element_count(sides->expected.shape));
+  ErrorSpread whole = spread;
+  whole.freedom = std::max(spread.freedom, terms.freedom.whole);
+  result.ratio = limit_of(result, whole, element_count(sides->expected.shape));
   addends_.compare(match, sides->expected, spread, result);
   return result;
 }

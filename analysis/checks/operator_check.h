@@ -100,8 +100,9 @@ class OperatorCheck {
   [[nodiscard]] bool is_from_before(const TensorId& id) const;
   // What parts of a tensor are judged with, in addition to its residual.
   struct PartTerms {
-    ErrorSpread spread;
+    const ErrorSpread& spread;
     std::int64_t head = 0;
+    ErrorFreedom freedom = {};  // that the slices show, once they are judged
     std::optional<double> step = {};  // of what an optimizer has updated
     double granted = 0.0;             // to the factor
   };
