@@ -97,9 +97,9 @@ struct ErrorSpread {
 
 // What is known of the indices of a tensor's last dimension. Squared; an empty vector: nothing.
 struct ColumnBound {
-  double growth = 1.0;             // of the noise, without what is in `added`
-  std::vector<double> least = {};  // noise
-  std::vector<double> added = {};  // beside the noise
+  double growth = 1.0;             // of the noise; without what is in `added`
+  std::vector<double> least = {};  // noise of each index
+  std::vector<double> added = {};  // beside the noise of each index
 };
 
 // What the parts of one tensor are judged with.

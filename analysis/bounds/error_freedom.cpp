@@ -29,7 +29,8 @@ double freedom_of(std::span<const SliceSums> found, std::span<const double> scal
   double squares = 0.0;
   for (std::size_t i = 0; i < found.size(); ++i) {
     const double error = found[i].difference_squared;
-    if (error > 0.0 && scales[i] > 0.0) {
+    // What both rounded alike, bit by bit, tells nothing of chance.
+    if (error > 0.0 && scales[i] > 0.0 && error != scales[i]) {
       const double logarithm = std::log(error / scales[i]);
       ++count;
       sum += logarithm;

@@ -89,10 +89,10 @@ constexpr auto kLedger = std::to_array<LedgerRow>({
     {kOperatorRounding,
      kForced,
      "operator-rounding",
-     "An operator errs by at least one rounding of its result, of the bias that it adds, and of "
-     "an update's decay and step.",
-     "The native pass may be exact by chance. Where a bias nearly cancels its product, features "
-     "reached 2.9 times their own rounding.",
+     "An operator errs by at least one rounding of its result, of the product that it adds a bias "
+     "to, and of an update's decay and step.",
+     "The native pass may be exact by chance, and its kernel may add a bias before it rounds. "
+     "Where a bias nearly cancels its product, features reached 2.9 times their own rounding.",
      "./dev fuzz-layouts 1 9102 --precision f32 --keep-clean DIR"},
     {kRankSums,
      kForced,

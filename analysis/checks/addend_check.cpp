@@ -198,6 +198,18 @@ SliceComparison part_of(const AddendError& judged) {
   return part;
 }
 
+// Of the error: roundings of the elements are independent of one another, of what the native pass
+// errs beyond them noise passes tell. `of_noise`: their degrees of freedom.
+double freedom_of(const AddendError& judged, double of_noise) {
+  const double squared_scale = squared(judged.scale);
+  if (!(judged.fourth > 0.0) || !(squared_scale > 0.0)) {
+    return of_noise;
+  }
+  const double elements = squared(squared(judged.norm)) / judged.fourth;
+  return std::max(of_noise,
+                  freedom_of_sum(judged.parts.measured / squared_scale, of_noise, elements));
+}
+
 // Requires: an addend that should not be zero.
 FactorComparison factor_of(const AddendError& judged,
                            double native_factor,
@@ -370,7 +382,8 @@ void AddendCheck::compare(const Match& match,
     const double freedom = std::min(spread.freedom, static_cast<double>(right.sum.size()));
     error.parts = {rounding, share * native, share * whole, freedom};
     error.by_chance = spread.by_chance / static_cast<double>(addends->size());
-    error.ratio = ratio_limit(spread.kernel_factor, freedom, error.parts, error.by_chance);
+    error.ratio =
+        ratio_limit(spread.kernel_factor, freedom_of(error, freedom), error.parts, error.by_chance);
     SliceComparison of_error = part_of(error);
     const auto of_factor =
         error.fourth > 0.0 && std::ssize(right.sum) > 1  // one number's factor is its own error

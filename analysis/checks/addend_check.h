@@ -19,8 +19,10 @@
 // beyond the roundings of its result, plus the error of the formula, d = ||sum p - f||. Rank i gets
 // the part t_i of it, which is its part of all squared terms of the sum, because a kernel that
 // accumulates in low precision errs in each of its terms. ||c_i - p_i|| has the ratio limit
-// (spread.h) of the whole vector's degrees of freedom; the second term is an estimate from as many,
-// the first is derived (Satterthwaite's rule, as in operator_check.h). A factor,
+// (spread.h). The first term's error has (sum_j p_ij^2)^2 / sum_j p_ij^4 degrees of freedom,
+// because elements are rounded independently, the second's those of the whole vector's noise; the
+// second is an estimate from as many, the first is derived (Satterthwaite's rule, for both). A
+// factor,
 //
 //   a_i = <c_i - p_i, p_i> / ||p_i||^2
 //   scale^2 = (scale_i^2 / ||p_i||^2) sum_j p_ij^4 / ||p_i||^4 + a_n^2 + u32^2

@@ -227,8 +227,10 @@ std::vector<double> OperatorCheck::products_of(const Match& match, const Sides& 
   const Values values = values_of(sides.expected);
   std::vector<double> squares(bias->data.size());
   for (std::size_t i = 0; i < values.data.size(); ++i) {
-    const std::size_t column = i % squares.size();
-    squares[column] += squared(values.data[i] - bias->data[column]);
+    if (std::isfinite(values.data[i])) {
+      const std::size_t column = i % squares.size();
+      squares[column] += squared(values.data[i] - bias->data[column]);
+    }
   }
   return squares;
 }

@@ -102,7 +102,7 @@ class OperatorCheck {
   struct PartTerms {
     const ErrorSpread& spread;
     std::int64_t head = 0;
-    ErrorFreedom freedom = {};  // that the slices show, once they are judged
+    ErrorFreedom freedom = {};        // that the slices show, once they are judged
     std::optional<double> step = {};  // of what an optimizer has updated
     double granted = 0.0;             // to the factor
   };

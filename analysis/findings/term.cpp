@@ -79,7 +79,7 @@ constexpr auto kComponents = std::to_array<ComponentTraits>({
     {Component::kNative, "native", "its operators' own rounding: ||n - f||^2", kMeasured},
     {Component::kOperatorRounding,
      "operator_rounding",
-     "at least one rounding: (u ||c||)^2, or that of a bias before it was added",
+     "at least one rounding: (u ||c||)^2, and that of a product before its bias",
      kDerived},
     {Component::kRankSums,
      "rank_sums",

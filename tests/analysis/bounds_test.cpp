@@ -79,7 +79,7 @@ TEST(Limits, EveryClassAndStatisticHasItsNameAndLimit) {
   }
   EXPECT_EQ(name_of(TensorClass::kScalar), "scalar");
   EXPECT_EQ(shipped_factor(Statistic::kOfReference), 1.25);
-  EXPECT_EQ(shipped_factor(Statistic::kOfOperators), 1.5);
+  EXPECT_EQ(shipped_factor(Statistic::kOfOperators), 1.25);
   EXPECT_EQ(shipped_factor(Statistic::kFactorOfOperators), 1.0);
 }
 
@@ -96,7 +96,7 @@ TEST(Limits, CalibratedOnesReplaceTheirShippedOnesAlone) {
   Limits limits;
   limits.calibrate(Statistic::kOfReference, 1.75);
   EXPECT_EQ(limits.of(Statistic::kOfReference), 1.75);
-  EXPECT_EQ(limits.of(Statistic::kOfOperators), 1.5);
+  EXPECT_EQ(limits.of(Statistic::kOfOperators), 1.25);
   EXPECT_FALSE(limits.is_calibrated(Statistic::kOfOperators));
 }
 

@@ -95,6 +95,16 @@ TEST(ErrorFreedom, OneWrongSliceLeavesALimitThatFindsIt) {
   EXPECT_LT(ratio_limit(1.5, found.of_slice[0], 2.0 * found.of_slice[0], 1e-9).value, 15.0);
 }
 
+// Both runs round all rows but a few with the same kernel.
+TEST(ErrorFreedom, OfSlicesThatAreEqualInBothRunsIsNotCounted) {
+  const std::vector<double> alike = testing::normal_values(kRows * kColumns, 3);
+  const ErrorFreedom found =
+      freedom_of([&](std::int64_t row, std::int64_t column, const std::vector<double>& normal) {
+        return at(row, column % 4, row % 8 == 0 ? normal : alike);
+      });
+  EXPECT_LT(found.of_slice[0], 6.0) << "four errors in a row";
+}
+
 TEST(ErrorFreedom, OfEqualTensorsIsNotKnown) {
   const ErrorFreedom found =
       freedom_of([](std::int64_t, std::int64_t, const std::vector<double>&) { return 0.0; });
