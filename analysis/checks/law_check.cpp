@@ -13,6 +13,7 @@
 #include "trace/sums/squared.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -158,26 +159,37 @@ class Laws {
     }
   }
 
-  // What the tensor's own storage and the sums on the way to it round. `own`: squared, of the
-  // operators themselves.
-  [[nodiscard]] double rounding_of(const TensorId& id, double norm_squared) const {
-    const Match& match = *by_id_.at(id);
+  // Of the tensor's type, or that of one of its operands if this is coarser: a product rounds to
+  // the type of what it multiplies, whatever its result is cast to (autocast with parameters in
+  // F32). Codes of FP8 are exact operands.
+  [[nodiscard]] double unit_among(const TensorId& id, std::span<const TensorId> operands) const {
+    constexpr std::size_t kCode = 1;  // byte
+    double unit = unit_of(shards_of(id).front().record->type);
+    for (const TensorId& operand : operands) {
+      const ElementType type = shards_of(operand).front().record->type;
+      unit = element_size(type) > kCode ? std::max(unit, unit_of(type)) : unit;
+    }
+    return unit;
+  }
+
+  // What the operators and the sums on the way to the tensor round.
+  [[nodiscard]] double rounding_of(const TensorId& id, double unit, double norm_squared) const {
     Match found;
     found.id = id;
-    found.candidate = match.reference;
-    const double own = squared(unit_of(match.reference.front().record->type)) * norm_squared;
+    found.candidate = by_id_.at(id)->reference;
+    const double own = squared(unit) * norm_squared;
     return own + sums_.squared_rounding(found, norm_squared, own);
   }
 
-  // `rest`: the core of what the tensor should be.
-  Law law_from(LawKind kind, const TensorId& id, Matrix rest) {
+  // `rest`: the core of what the tensor should be, made from these `operands`.
+  Law law_from(LawKind kind, const TensorId& id, std::span<const TensorId> operands, Matrix rest) {
     const ProjectedTensor& result = *find(id);
     add(result.projections.core, -1.0, rest);
     const double norm_squared = result.projections.squares;
     return {.kind = kind,
             .result = id,
             .residual = std::sqrt(squared_norm(rest)),
-            .scale = std::sqrt(rounding_of(id, norm_squared)),
+            .scale = std::sqrt(rounding_of(id, unit_among(id, operands), norm_squared)),
             .norm = std::sqrt(norm_squared)};
   }
 
@@ -187,11 +199,13 @@ class Laws {
     const ProjectedTensor& y = *find(linear.output);
     const Matrix expected =
         product_of_columns(x.projections.left, find(linear.w)->projections.left);
-    Law law = law_from(LawKind::kOutput, linear.output, expected);
+    const std::array operands = {linear.x, linear.w};
+    Law law = law_from(LawKind::kOutput, linear.output, operands, expected);
     const auto bias = merged_values(shards_of(bias_id(linear.output.step, linear.output.path)));
     if (bias && std::ssize(bias->data) == y.columns) {
       Law other = law_from(LawKind::kOutput,
                            linear.output,
+                           operands,
                            with_bias(expected, projected_ones(y.rows), projected(bias->data)));
       if (other.residual < law.residual) {
         law = std::move(other);
@@ -269,6 +283,7 @@ class Laws {
       return std::nullopt;
     }
     Matrix expected = zeros(kProjections, kProjections);
+    std::vector<TensorId> operands;
     for (const Linear* const linear : takers) {
       const ProjectedTensor* const gradient = find(linear->gy);
       const ProjectedTensor& w = *find(linear->w);
@@ -277,8 +292,9 @@ class Laws {
         return std::nullopt;
       }
       add(product(gradient->projections.left, w.projections.right), 1.0, expected);
+      operands.insert(operands.end(), {linear->gy, linear->w});
     }
-    return law_from(LawKind::kInputGradient, id, std::move(expected));
+    return law_from(LawKind::kInputGradient, id, operands, std::move(expected));
   }
 
   std::optional<Law> of_weight_gradient(const TensorId& id) {
@@ -288,7 +304,7 @@ class Laws {
       return std::nullopt;
     }
     Matrix expected = zeros(kProjections, kProjections);
-    bool any = false;
+    std::vector<TensorId> operands;
     for (const auto& [output, linear] : linears_) {
       if (output.path != module || !same_microbatch(output, id)) {
         continue;
@@ -300,10 +316,11 @@ class Laws {
         return std::nullopt;
       }
       add(product_of_rows(gradient->projections.right, x.projections.right), 1.0, expected);
-      any = true;
+      operands.insert(operands.end(), {linear.gy, linear.x});
     }
-    return any ? std::optional(law_from(LawKind::kWeightGradient, id, std::move(expected)))
-               : std::nullopt;
+    return operands.empty() ? std::nullopt
+                            : std::optional(law_from(
+                                  LawKind::kWeightGradient, id, operands, std::move(expected)));
   }
 
   // The sum over micro-batches of a parameter's gradients; nothing where one is not known.
@@ -367,7 +384,7 @@ class Laws {
     const double factor = factor_of(id.step);
     Matrix expected = zeros(kProjections, kProjections);
     add(*sum, factor, expected);
-    Law law = law_from(LawKind::kReducedGradient, id, std::move(expected));
+    Law law = law_from(LawKind::kReducedGradient, id, {}, std::move(expected));
     law.factor = factor;
     return law;
   }

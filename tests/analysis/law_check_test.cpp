@@ -1,6 +1,7 @@
 // The laws of one linear module on two ranks, and what breaks each of them.
 #include "analysis/checks/law_check.h"
 
+#include "analysis/align/values.h"
 #include "analysis/diff.h"
 #include "analysis/trace_builder.h"
 #include "support/temporary_directory.h"
@@ -19,8 +20,11 @@
 namespace ttrace::testing {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using Doubles = std::vector<double>;
 
 constexpr std::int64_t kTokens = 96;
@@ -98,12 +102,11 @@ class LawsOfALinear : public ::testing::Test {
                              {kHalf, kInputs, {{0, rank * kHalf, kHalf}}}};
     return tensor;
   }
-  static Tensor all_of(const std::string& id, const Doubles& values, std::int64_t columns) {
-    return {id,
-            values,
-            ElementType::kF32,
-            {static_cast<std::int64_t>(values.size()) / columns, columns},
-            {}};
+  static Tensor all_of(const std::string& id,
+                       const Doubles& values,
+                       std::int64_t columns,
+                       ElementType type = ElementType::kF32) {
+    return {id, values, type, {static_cast<std::int64_t>(values.size()) / columns, columns}, {}};
   }
 
   Trace trace() {
@@ -115,7 +118,7 @@ class LawsOfALinear : public ::testing::Test {
         const std::string batch = "s0/m" + std::to_string(m) + "/";
         builder.add(rank, half(batch + "input/fc/0", x_[m], kTokens, rank));
         builder.add(rank, all_of(batch + "output/fc/0", y_[m], kOutputs));
-        builder.add(rank, all_of(batch + "grad_output/fc/0", gy_[m], kOutputs));
+        builder.add(rank, all_of(batch + "grad_output/fc/0", gy_[m], kOutputs, type_of_gradients_));
         builder.add(rank, half(batch + "grad_input/fc/0", gx_[m], kTokens, rank));
         builder.add(rank, half(batch + "param_grad/fc.weight/0", gw_[m], kOutputs, rank));
       }
@@ -145,6 +148,7 @@ class LawsOfALinear : public ::testing::Test {
   Doubles gx_[2];
   Doubles gw_[2];
   Doubles main_grad_;
+  ElementType type_of_gradients_ = ElementType::kF32;
   double norm_ = 0.0;
 };
 
@@ -180,6 +184,17 @@ TEST_F(LawsOfALinear, AnInputThatWasOverwrittenBeforeBackwardBreaksTheLawOfTheWe
   EXPECT_THAT(broken(),
               ElementsAre("weight gradient s0/m0/param_grad/fc.weight/0",
                           "reduced gradient s0/main_grad/fc.weight/0"));
+}
+
+// Symptom: a right program under autocast, with parameters in F32, was accused of the gradients of
+// its weights, 4850 times their scale: their products are rounded to BF16, and then cast to F32.
+TEST_F(LawsOfALinear, AGradientIsRoundedToTheTypeOfWhatItIsMadeOf) {
+  for (int m = 0; m < 2; ++m) {
+    gw_[m] = rounded(gw_[m], ElementType::kBF16);
+  }
+  EXPECT_THAT(broken(), Contains("weight gradient s0/m0/param_grad/fc.weight/0"));
+  type_of_gradients_ = ElementType::kBF16;
+  EXPECT_THAT(broken(), Not(Contains(HasSubstr("weight gradient"))));
 }
 
 TEST_F(LawsOfALinear, ANormOfOneRanksShardsBreaksItsLaw) {
