@@ -162,24 +162,27 @@ void Capture::settle_sums(const TensorId& id,
                           const std::string& module,
                           const at::Tensor& tensor,
                           const std::vector<int>& known) {
-  std::vector<OpenSum> seen = sums_.settle(id, module, tensor.numel(), in_backward());
+  std::vector<OpenSum> sums = sums_.settle(id, module, tensor.numel(), in_backward());
   // A module's output, or its gradient, may be that of the one within it, too.
-  if (!seen.empty()) {
-    settled_.emplace(TensorIdentity(tensor), seen);
-  } else if (settled_ && settled_->first.same_value(tensor)) {
-    seen = settled_->second;
+  if (sums.empty() && settled_ && settled_->first.same_value(tensor)) {
+    sums = settled_->second;
+  } else {
+    if (const auto type = element_type_of(tensor); sums.empty() && type) {
+      for (const int ranks : known) {
+        OpenSum& known_sum = sums.emplace_back();
+        known_sum.sum = {id, *type, ranks, std::nullopt};
+      }
+    }
+    if (!sums.empty()) {
+      settled_.emplace(TensorIdentity(tensor), sums);
+    }
   }
   if (!recorder_.wants(id)) {
     return;
   }
-  for (OpenSum& open : seen) {
+  for (OpenSum& open : sums) {
     open.sum.id = id;
     recorder_.sum(open.sum, open.norms ? open.norms() : std::vector<Snapshot>());
-  }
-  if (seen.empty()) {
-    for (const int ranks : known) {
-      record_known_sum(id, tensor, ranks);
-    }
   }
 }
 

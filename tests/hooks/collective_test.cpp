@@ -286,6 +286,25 @@ TEST(Collectives, WhatThePlacementTellsCountsWhereNoSumIsSeen) {
   EXPECT_FALSE(sums[2].squared.has_value());
 }
 
+// Symptom: clean BF16 runs over four tensor-parallel ranks whose sums are part of a kernel alarmed
+// in an attention's output, R 1.9: it is that of its last linear, and that alone had the sum.
+TEST(Collectives, WhatThePlacementTellsCountsForTheModuleAroundAsWell) {
+  Holder root;
+  const Captured captured = trace_step(root, [&](Step& step) {
+    const auto microbatch = step.microbatch(0);
+    Scope attention(root, "attention");
+    at::Tensor sum;
+    {
+      Scope proj(root, "attention.proj");
+      sum = proj.summed(4).out(random_tensor({6}));
+    }
+    static_cast<void>(attention.out(sum));
+    static_cast<void>(attention.out(sum * 2, 1));
+  });
+  EXPECT_THAT(captured.ids_of_sums(),
+              ElementsAre("s0/m0/output/attention.proj/0", "s0/m0/output/attention/0"));
+}
+
 // A norm and a product in one module: the gradient of the norm's weight follows from a sum within.
 Captured trace_summed_gradient(const Variables& variables) {
   Holder root;
