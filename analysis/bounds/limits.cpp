@@ -18,8 +18,9 @@ struct Row {
 };
 
 // Of the statistics, in their order. At a factor of 1 the largest error of clean runs came to 1.05
-// and 0.61 of its limit in T2 (40 random layouts and tests/end_to_end), and in T1 to 1.11 and 0.52
-// (ttrace_fuzz_layouts bf16 20 56001, fp8 10 56003, f32 10 56002). No kernel was seen that shares
+// and 0.61 of its limit in T2 (40 random layouts and tests/end_to_end), and in T1 to 1.14 and 0.52
+// (37 runs of docs/figures/ledger.md; ttrace_fuzz_layouts bf16 20 56001, fp8 10 56003, f32 10
+// 56002). No kernel was seen that shares
 // one error among all elements, which chance does not explain.
 constexpr std::array<double, kStatistics.size()> kKernelFactors = {1.25, 1.0, 1.25, 1.0};
 
