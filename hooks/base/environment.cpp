@@ -158,15 +158,17 @@ void check_dyadic(const Environment& result) {
   }
 }
 
-// The results of forced passes and of a zoom are compared element by element.
+// The results of a zoom are compared element by element.
 void parse_keep(Environment& result) {
   const std::string text = variable("TTRACE_KEEP");
   const std::optional<Keep> keep = text.empty() ? Keep::kBytes : find_keep(text);
   if (!keep) {
     refuse("TTRACE_KEEP", text, "bytes or sketch");
   }
-  const bool needs_elements = result.pass == Pass::kForced || result.zoom;
-  result.keep = needs_elements ? Keep::kBytes : *keep;
+  result.keeping.keep = result.zoom ? Keep::kBytes : *keep;
+  if (const std::string elements = variable("TTRACE_ELEMENTS"); !elements.empty()) {
+    result.keeping.elements.emplace("TTRACE_ELEMENTS", elements);
+  }
 }
 
 }  // namespace

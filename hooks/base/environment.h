@@ -53,7 +53,7 @@ struct Environment {
   std::optional<Pattern> filter;  // the same, compiled
   std::vector<Pattern> untraced;  // RunDescription::untraced, which the tracer adds
   bool named = false;             // TTRACE_NAMED=1
-  Keep keep = Keep::kBytes;       // TTRACE_KEEP; bytes where the checks need elements
+  Keeping keeping;                // TTRACE_KEEP, and TTRACE_ELEMENTS beside it
   bool collectives = false;  // TTRACE_COLLECTIVES=1: record what collectives are given and return
   std::optional<ZoomTarget> zoom;  // TTRACE_ZOOM: list every operator of these modules
   bool count_only = false;         // TTRACE_COUNT=1: count what would be written, write no trace

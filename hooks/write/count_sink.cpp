@@ -12,7 +12,7 @@ class CountSink : public Sink {
  public:
   CountSink(const Environment& environment, const Layout& layout, const TensorCount& start)
       : directory_(environment.directory),
-        keep_(environment.keep),
+        keeping_(environment.keeping),
         last_step_(environment.last_step - 1) {
     counts_.rank = layout.rank;
     counts_.world_size = layout.world_size;
@@ -25,7 +25,8 @@ class CountSink : public Sink {
   }
   // Of its values, which nobody has copied, only their number matters.
   void append(Record record, std::span<const std::byte> /*bytes*/) override {
-    const bool is_sketched = keep_ == Keep::kSketch && can_be_sketched(record);
+    const bool is_sketched =
+        can_be_sketched(record) && keeping_.of(to_string(record.id)) == Keep::kSketch;
     counts_.steps[step_][record.id.kind] +=
         {1,
          is_sketched
@@ -42,7 +43,7 @@ class CountSink : public Sink {
 
  private:
   std::string directory_;
-  Keep keep_;
+  Keeping keeping_;
   std::int64_t last_step_;
   std::int64_t step_ = 0;
   CaptureCounts counts_;

@@ -13,7 +13,7 @@ class FileSink : public Sink {
       : directory_(environment.directory),
         options_{.named = environment.named,
                  .began = {},
-                 .keep = environment.keep,
+                 .keeping = environment.keeping,
                  .run = environment.run},
         layout_(std::move(layout)) {}
 

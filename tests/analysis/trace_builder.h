@@ -197,7 +197,7 @@ class TraceBuilder {
         step_file(directory_, step, rank),
         layout,
         {.began = began == began_.end() ? std::nullopt : std::optional(began->second),
-         .keep = keep});
+         .keeping = {keep}});
     std::uint64_t order = 0;
     for (const Tensor* tensor : tensors) {
       Record record;

@@ -95,12 +95,12 @@ TEST(EnvironmentVariables, BadValuesAreNamedWithWhatWasExpected) {
 TEST(EnvironmentVariables, WhereElementsAreNeededNoSketchIsKept) {
   const auto kept = [](const Variables& variables) {
     const PassEnvironment environment(with(variables, "TTRACE_KEEP", "sketch"));
-    return read_environment()->keep;
+    return read_environment()->keeping.of("s0/m0/output/layers.0/0");
   };
   EXPECT_EQ(kept(reference_pass("t")), Keep::kSketch);
   EXPECT_EQ(kept(with(reference_pass("t"), "TTRACE_ZOOM", "s0/m0/layers.0")), Keep::kBytes);
-  EXPECT_EQ(kept(with(with(reference_pass("t"), "TTRACE_PASS", "forced"), "TTRACE_CANDIDATE", "c")),
-            Keep::kBytes);
+  EXPECT_EQ(kept(with(reference_pass("t"), "TTRACE_ELEMENTS", "layers\\.0")), Keep::kBytes);
+  EXPECT_EQ(kept(with(reference_pass("t"), "TTRACE_ELEMENTS", "layers\\.1")), Keep::kSketch);
 }
 
 // Operators of programs in F16 were not checked: `ttrace check` runs the reference once more in the

@@ -38,9 +38,9 @@ std::span<const std::byte> bytes_of(const TensorAt& tensor) {
 // A file with a large and a small tensor, of which it keeps what is asked for.
 class Kept {
  public:
-  explicit Kept(Keep keep) {
+  explicit Kept(Keeping keeping) {
     TraceWriterOptions options;
-    options.keep = keep;
+    options.keeping = std::move(keeping);
     TraceWriter writer(path(), Layout(), options);
     writer.append(record_of("large", ElementType::kBF16, {kRows, kColumns}), bytes_of(large_));
     Record undeclared = record_of("undeclared", ElementType::kBF16, {kRows, kColumns});
@@ -69,13 +69,13 @@ class Kept {
 };
 
 TEST(Keep, OfALargeTensorTheSketchAloneIsKept) {
-  const Kept kept(Keep::kSketch);
+  const Kept kept({Keep::kSketch});
   const RankFile file(kept.path());
   const Record& record = file.records().front();
   EXPECT_EQ(record.keep, Keep::kSketch);
   EXPECT_TRUE(file.bytes(record).empty());
   EXPECT_TRUE(file.intact(record));
-  const Kept with_bytes(Keep::kBytes);
+  const Kept with_bytes({Keep::kBytes});
   const RankFile bytes(with_bytes.path());
   EXPECT_EQ(record.digest, bytes.records().front().digest);
   EXPECT_EQ(record.norm, bytes.records().front().norm);
@@ -91,7 +91,7 @@ TEST(Keep, OfALargeTensorTheSketchAloneIsKept) {
 
 // What must be equal, and rows that not every rank holds, are compared element by element.
 TEST(Keep, SmallTensorsIntegersDataRowsAndWhatNobodyPlacedStayBytes) {
-  const Kept kept(Keep::kSketch);
+  const Kept kept({Keep::kSketch});
   const RankFile file(kept.path());
   ASSERT_THAT(file.records(), SizeIs(6));
   for (std::size_t i = 1; i < 6; ++i) {
@@ -99,6 +99,13 @@ TEST(Keep, SmallTensorsIntegersDataRowsAndWhatNobodyPlacedStayBytes) {
     EXPECT_FALSE(file.sketch(file.records()[i]));
     EXPECT_FALSE(file.bytes(file.records()[i]).empty());
   }
+}
+
+TEST(Keep, OfTensorsThatAPatternNamesElementsAreKept) {
+  const Kept kept({Keep::kSketch, Pattern("TTRACE_ELEMENTS", "lar.e")});
+  const RankFile file(kept.path());
+  EXPECT_EQ(file.records().front().keep, Keep::kBytes);
+  EXPECT_THAT(file.bytes(file.records().front()), SizeIs(kRows * kColumns * 2));
 }
 
 // A shard is below 64 KiB where the reference's tensor is not: the two would be kept unlike.
@@ -110,14 +117,14 @@ TEST(Keep, TheLogicalTensorsSizeDecides) {
 }
 
 TEST(Keep, BytesHaveNoSketchBeside) {
-  const Kept kept(Keep::kBytes);
+  const Kept kept({Keep::kBytes});
   const RankFile file(kept.path());
   EXPECT_FALSE(file.sketch(file.records().front()));
   EXPECT_FALSE(file.bytes(file.records().front()).empty());
 }
 
 TEST(Keep, ADamagedSketchIsRefused) {
-  const Kept kept(Keep::kSketch);
+  const Kept kept({Keep::kSketch});
   std::string bytes = read_file(kept.path());
   std::vector<std::byte> sketch;
   store(sketch_of(ElementType::kBF16, bytes_of(kept.large()), whole(std::vector{kRows, kColumns})),

@@ -1,10 +1,13 @@
 // How much of a tensor a trace keeps.
 //
-// Thread-safety: free functions without shared state.
+// Thread-safety: values, and free functions without shared state.
 #pragma once
+
+#include "trace/base/pattern.h"
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace ttrace {
@@ -13,6 +16,16 @@ namespace ttrace {
 enum class Keep : std::uint8_t {
   kBytes = 0,   // all elements
   kSketch = 1,  // some thousand sums that stand for them, see trace/sums/sketch.h
+};
+
+// What is kept of tensors that can be sketched (trace_writer.h).
+struct Keeping {
+  Keep keep = Keep::kBytes;
+  std::optional<Pattern> elements = {};  // of tensors in whose id it occurs, bytes
+
+  [[nodiscard]] Keep of(const std::string& id) const {
+    return elements && elements->found_in(id) ? Keep::kBytes : keep;
+  }
 };
 
 // "bytes", "sketch".

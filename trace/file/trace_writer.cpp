@@ -140,7 +140,7 @@ struct TraceWriter::Impl {
                  " is recorded twice; record every tensor once");
     std::string dataset = kNoDataset;
     std::uint64_t offset = 0;
-    const Keep keep = can_be_sketched(record) ? options.keep : Keep::kBytes;
+    const Keep keep = can_be_sketched(record) ? options.keeping.of(id) : Keep::kBytes;
     const std::uint64_t sketch = keep == Keep::kSketch ? add_sketch(record, bytes) : kNoSketch;
     if (keep == Keep::kSketch) {
       // Neither a dataset nor a place in a blob.

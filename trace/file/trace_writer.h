@@ -6,6 +6,7 @@
 // commit (on a full disk H5Dwrite fails while H5Fflush and H5Fclose report success).
 #pragma once
 
+#include "trace/base/keep.h"
 #include "trace/base/not_seen.h"
 #include "trace/file/code_lines.h"
 #include "trace/file/edge.h"
@@ -29,8 +30,8 @@ struct TraceWriterOptions {
       false;  // give every tensor a dataset of its own, for other HDF5 tools (TTRACE_NAMED=1)
   // When the step began, in nanoseconds since 1970-01-01 UTC. Without it the file has no times.
   std::optional<std::uint64_t> began = {};
-  Keep keep = Keep::kBytes;  // of tensors that can be sketched
-  std::string run = {};      // the token of the pass (TTRACE_RUN); empty: it has none
+  Keeping keeping = {};
+  std::string run = {};  // the token of the pass (TTRACE_RUN); empty: it has none
 };
 
 class TraceWriter {

@@ -436,9 +436,11 @@ Manual check_manual() {
            "in a lower precision needs a check in that precision.",
            "TTRACE_KEEP=sketch keeps some thousand sums of every large tensor instead of its "
            "elements, and leaves the passes with the candidate's values out. Where something is "
-           "beyond its bound, both programs run once more with all elements kept, and these passes "
-           "as well.",
-           "The programs inherit TTRACE_FILTER, TTRACE_KEEP, TTRACE_LOG, TTRACE_NAMED, "
+           "beyond its bound, both programs run once more with the elements of what lies around it "
+           "kept, and these passes as well. TTRACE_ELEMENTS=REGEX keeps the elements of tensors in "
+           "whose id it occurs.",
+           "The programs inherit TTRACE_ELEMENTS, TTRACE_FILTER, TTRACE_KEEP, TTRACE_LOG, "
+           "TTRACE_NAMED, "
            "TTRACE_ON_ERROR, "
            "TTRACE_RING_BYTES and TTRACE_SYNC from the environment; TTrace sets all other TTRACE_* "
            "variables for each pass. TTRACE_FILTER decides what is captured, and --filter decides "

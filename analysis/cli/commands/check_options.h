@@ -38,6 +38,7 @@ struct CheckOptions {
   std::optional<RenameMap> rename = {};  // the programs' modules have different names
   // What a trace keeps of a tensor (TTRACE_KEEP); nothing: as the programs' environment says.
   std::optional<Keep> keep = {};
+  std::string elements = {};  // and of which it keeps elements (TTRACE_ELEMENTS); empty: likewise
   bool estimate = false;
   bool ignore_space = false;
   bool zooms = false;                   // look into the module of the first divergence

@@ -77,6 +77,9 @@ Variables variables(const CheckOptions& options, const std::string& pass) {
   if (options.keep) {
     result["TTRACE_KEEP"] = name_of(*options.keep);
   }
+  if (!options.elements.empty()) {
+    result["TTRACE_ELEMENTS"] = options.elements;
+  }
   if (options.dyadic) {
     result["TTRACE_INPUTS"] = "dyadic";
   }

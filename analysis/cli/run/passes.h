@@ -16,7 +16,8 @@
 namespace ttrace::cli {
 
 // Variables by which a user says how to trace. All others of TTrace describe a pass.
-inline constexpr std::array<std::string_view, 7> kUsersVariables{"TTRACE_FILTER",
+inline constexpr std::array<std::string_view, 8> kUsersVariables{"TTRACE_ELEMENTS",
+                                                                 "TTRACE_FILTER",
                                                                  "TTRACE_KEEP",
                                                                  "TTRACE_LOG",
                                                                  "TTRACE_NAMED",
