@@ -4,6 +4,7 @@
 #include "trace/sums/squared.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 #include <vector>
 
@@ -45,6 +46,34 @@ double stored_addends(const Match& match) {
         squared(unit_of(shard.record->type) * shard.record->norm * shard.record->placement.scale);
   }
   return sum;
+}
+
+// The same by index of the last dimension. Empty where a part has none, or no elements.
+std::vector<double> stored_by_column(const Match& match, std::size_t columns) {
+  std::vector<double> rounded(columns);
+  for (const Shard& shard : match.candidate) {
+    const Record& record = *shard.record;
+    const Placement& placement = record.placement;
+    if (placement.flat || placement.dims.empty() || !has_elements(shard) ||
+        placement.dims.back().logical_size != static_cast<std::int64_t>(columns)) {
+      return {};
+    }
+    const DimPlacement& last = placement.dims.back();
+    const double unit = squared(unit_of(record.type) * placement.scale);
+    std::vector<double> row(static_cast<std::size_t>(last.local_size));
+    const std::size_t size = row.size() * element_size(record.type);
+    for (std::size_t at = 0; size > 0 && at < shard.bytes.size(); at += size) {
+      to_double(record.type, shard.bytes.data() + at, last.local_size, row.data());
+      for (const Segment& segment : last.segments) {
+        for (std::int64_t i = 0; i < segment.extent; ++i) {
+          const double value = row[static_cast<std::size_t>(segment.local + i)];
+          rounded[static_cast<std::size_t>(segment.logical + i)] +=
+              std::isfinite(value) ? unit * squared(value) : 0.0;
+        }
+      }
+    }
+  }
+  return rounded;
 }
 
 }  // namespace
@@ -135,15 +164,19 @@ double RankSums::of_collectives(const Match& match, double norm_squared, double 
 }
 
 std::vector<double> RankSums::by_column(const Match& match, std::span<const double> columns) const {
+  const Placement& placement = match.candidate.front().record->placement;
+  if (placement.partial_count > 1) {
+    return stored_by_column(match, columns.size());
+  }
   const auto found = collectives_.find(match.id);
   const bool all_told =
       found != collectives_.end() && std::ranges::all_of(found->second, [&](const RoundedSum& sum) {
         return sum.by_column.size() == columns.size();
       });
-  if (!all_told || match.candidate.front().record->placement.partial_count != 1) {
+  if (!all_told) {
     return {};
   }
-  const double scale = squared(match.candidate.front().record->placement.scale);
+  const double scale = squared(placement.scale);
   std::vector<double> rounded(columns.size());
   for (const RoundedSum& sum : found->second) {
     for (std::size_t i = 0; i < rounded.size(); ++i) {

@@ -19,7 +19,9 @@
 //   sum that the placement tells of, e^2 is p times what the operators themselves round: the
 //   addends' squared norms are taken to add up to that of the sum, and the operators behind it to
 //   enlarge its rounding as they enlarged their own.
-// - The tensor is stored as addends, which the comparison adds up in F64: the first term.
+// - The tensor is stored as addends, which the comparison adds up in F64: the first term, of a
+// matrix
+//   that of each column.
 // - Ring attention adds up p rounded parts of a gradient of its inputs, and rounds p - 1 sums of
 //   them, inside of the operator: 2 (p - 1) times what the operators themselves round. Nobody sees
 //   the parts, and they cancel in some rows (those of a document's first tokens), so that all of it
