@@ -71,18 +71,46 @@ std::size_t count_records(const Trace& trace) {
   return count;
 }
 
+// When a record was made, where files have times.
+std::uint64_t time_of(const RankFile& file, const Record& record) {
+  return file.began() ? *file.began() + record.time : 0;
+}
+
+// The order numbers of the records of several ranks, which count on their own: clocks tell which
+// came first, so that a stage comes after the one whose outputs it takes. Empty for one rank.
+std::unordered_map<const Record*, std::uint64_t> orders_of(const StepTrace& step) {
+  std::unordered_map<const Record*, std::uint64_t> orders;
+  if (step.ranks.size() < 2) {
+    return orders;
+  }
+  std::vector<std::pair<std::uint64_t, const Record*>> records;
+  for (const RankFile& file : step.ranks) {
+    for (const Record& record : file.records()) {
+      records.emplace_back(time_of(file, record), &record);
+    }
+  }
+  std::ranges::stable_sort(
+      records, {}, [](const auto& timed) { return std::pair(timed.first, timed.second->order); });
+  for (const auto& [time, record] : records) {
+    orders.emplace(record, orders.size());
+  }
+  return orders;
+}
+
 // Returns the largest order number of every step.
 std::map<std::int64_t, std::uint64_t> add_reference(const Trace& trace, Entries& entries) {
   std::map<std::int64_t, std::uint64_t> last;
   for (const StepTrace& step : trace.steps()) {
+    const auto orders = orders_of(step);
     for (const RankFile& file : step.ranks) {
       const int rank = file.layout().rank;
       for (const Record& record : file.records()) {
-        const Place place{step.step, record.order, true, rank, record.order};
+        const std::uint64_t order = orders.empty() ? record.order : orders.at(&record);
+        const Place place{step.step, order, true, rank, order};
         Entry& entry = entries.at_or_new(record.id, place);
         entry.place = std::min(entry.place, place);
         entry.match.reference.push_back(shard_of(file, record));
-        last[step.step] = std::max(last[step.step], record.order);
+        last[step.step] = std::max(last[step.step], order);
       }
     }
   }

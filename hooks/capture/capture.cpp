@@ -79,14 +79,14 @@ Capture::Capture(Parts parts, std::shared_ptr<Failure> failure)
       gradients_(recorder_),
       leaves_({modules_, parameters_, recorder_, producers_, gradients_, replacement_}) {
   if (environment_.pass == Pass::kNoise && environment_.noise_seed > 0) {
-    noise_.emplace(static_cast<std::uint64_t>(environment_.noise_seed));
+    noise_.emplace(static_cast<std::uint64_t>(environment_.noise_seed), recorder_.world_size());
     recorder_.set_origins(&origins_);
     for (const at::Tensor& buffer : parts.buffers) {
       origins_.set_if_new(buffer, Origin::kKnown);
     }
   }
   if (parts.moves_codes) {
-    noise_of_codes_.emplace(kSeedOfCodes);
+    noise_of_codes_.emplace(kSeedOfCodes, recorder_.world_size());
   }
 }
 

@@ -66,6 +66,7 @@ class Recorder {
 
   // How many ranks this process records: those that it simulates, or its own.
   [[nodiscard]] std::size_t ranks() const { return 1 + simulated_.size(); }
+  [[nodiscard]] int world_size() const { return layout_.world_size; }
 
   void begin_step(std::int64_t step, const StepClock& clock, WriterThread* writer);
   // Warns of what was left out; the writer is not used any more.

@@ -3,6 +3,7 @@
 #include "hooks/base/tensor_access.h"
 #include "hooks/device/kernel_registry.h"
 #include "trace/base/random.h"
+#include "trace/kernels/digest.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/where.h>
@@ -67,6 +68,13 @@ bool NoisePolicy::concerns_this_thread() const {
          torch::autograd::get_current_graph_task_id() != -1;
 }
 
+std::uint64_t NoisePolicy::seed_of(const void* values,
+                                   std::size_t bytes,
+                                   std::uint64_t number) const {
+  return random_bits(
+      step_seed_, among_ranks_ ? digest_of(values, static_cast<std::int64_t>(bytes)).low : number);
+}
+
 bool NoisePolicy::apply(const at::Tensor& tensor, NoiseClass noise, const WholeReads& reads) {
   return move(tensor, noise, reads, 0, ordinal_);
 }
@@ -87,10 +95,11 @@ bool NoisePolicy::move(const at::Tensor& tensor,
   if (!is_floating(type)) {
     return false;
   }
-  const std::uint64_t seed = random_bits(step_seed_, first + ordinal++);
+  const std::uint64_t number = first + ordinal++;
   const at::Tensor exact = tensor.is_cpu() ? at::Tensor() : exact_on_device(tensor, reads);
   if (const DeviceKernels* const kernels = kernels_of(tensor.device())) {
-    perturb_on_device(*kernels, type, noise, seed, exact, tensor);
+    // What a digest is, the host would have to wait for: shards have equal noise here.
+    perturb_on_device(*kernels, type, noise, random_bits(step_seed_, number), exact, tensor);
     return true;
   }
   if (exact.defined() ? exact.item<bool>() : tensor.is_cpu() && is_exact(tensor, noise, reads)) {
@@ -98,7 +107,11 @@ bool NoisePolicy::move(const at::Tensor& tensor,
   }
   const bool in_order_of_memory = is_dense(tensor);
   if (tensor.is_cpu() && in_order_of_memory) {
-    perturb(type, noise, seed, tensor.numel(), tensor.mutable_data_ptr());
+    perturb(type,
+            noise,
+            seed_of(tensor.const_data_ptr(), tensor.nbytes(), number),
+            tensor.numel(),
+            tensor.mutable_data_ptr());
     return true;
   }
   at::Tensor values = tensor.variable_data();  // has a version counter of its own
@@ -106,7 +119,11 @@ bool NoisePolicy::move(const at::Tensor& tensor,
     values = values.as_strided({values.numel()}, {1});  // in the order of memory, as on the CPU
   }
   TensorCopy copy = copy_tensor(values);
-  perturb(type, noise, seed, tensor.numel(), copy.bytes.data());
+  perturb(type,
+          noise,
+          seed_of(copy.bytes.data(), copy.bytes.size(), number),
+          tensor.numel(),
+          copy.bytes.data());
   overwrite_tensor(values, copy.bytes);
   return true;
 }

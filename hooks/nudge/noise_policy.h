@@ -22,7 +22,10 @@ namespace ttrace {
 
 class NoisePolicy {
  public:
-  explicit NoisePolicy(std::uint64_t seed) : seed_(seed), step_seed_(seed) {}
+  // Among `ranks`, values that are equal get equal noise, so that copies on several ranks stay
+  // copies, and others get noise of their own, whatever each rank computes in which order.
+  NoisePolicy(std::uint64_t seed, int ranks)
+      : seed_(seed), among_ranks_(ranks > 1), step_seed_(seed) {}
 
   // Called on the training thread. Results of other threads stay as they are, except those of
   // backward.
@@ -51,7 +54,13 @@ class NoisePolicy {
             std::uint64_t first,
             std::atomic<std::uint64_t>& ordinal) const;
 
+  // Of the noise of these values, on the host.
+  [[nodiscard]] std::uint64_t seed_of(const void* values,
+                                      std::size_t bytes,
+                                      std::uint64_t number) const;
+
   const std::uint64_t seed_;
+  const bool among_ranks_;
   std::uint64_t step_seed_;
   std::atomic<bool> casts_round_{true};
   std::thread::id training_thread_;

@@ -183,6 +183,9 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
         {.blocking = environment_.blocking_copies, .ring_bytes = environment_.ring_bytes});
     if (environment_.pass == Pass::kNoise) {
       check_reference();
+      if (!writes_table()) {
+        environment_.directory = noise_trace(environment_.reference, environment_.noise_seed);
+      }
     }
     const auto followed = FollowedChoices::of(environment_);
     forced_routing_ = followed == nullptr ? "" : followed->digest();
@@ -209,7 +212,7 @@ void Tracer::attach(std::vector<NamedTensor> parameters,
     publish_manifest(false);
     capture_->watch_parameters();
     observer_.emplace();
-    if (environment_.pass != Pass::kNoise && environment_.every == 1) {
+    if (!writes_table() && environment_.every == 1) {
       expect_steps(
           environment_.directory, layout.rank, environment_.first_step, environment_.last_step);
     }
@@ -285,7 +288,7 @@ void Tracer::check_placements() const {
 }
 
 void Tracer::publish_manifest(bool trains) const {
-  if (environment_.pass == Pass::kNoise || layout_.rank != 0 || environment_.count_only) {
+  if (writes_table() || layout_.rank != 0 || environment_.count_only) {
     return;
   }
   Manifest manifest;
@@ -329,19 +332,21 @@ c10::DeviceType Tracer::device_of_parameters() const {
   return c10::DeviceType::CPU;
 }
 
+bool Tracer::writes_table() const {
+  return environment_.pass == Pass::kNoise && layout_.world_size == 1;
+}
+
 void Tracer::check_reference() const {
-  TTRACE_CHECK(layout_.world_size == 1,
-               UsageError,
-               "a noise pass repeats the reference on one device, but this program runs on ",
-               layout_.world_size,
-               " ranks; run it on one device");
   const Manifest manifest = read_manifest(environment_.reference);
-  TTRACE_CHECK(manifest.world_size == 1,
+  TTRACE_CHECK(manifest.world_size == layout_.world_size,
                UsageError,
+               "this noise pass runs on ",
+               layout_.world_size,
+               " ranks, but ",
                manifest.world_size,
-               " ranks wrote the reference ",
+               " wrote the reference ",
                environment_.reference,
-               ", but a noise pass needs a single-device one; run the reference on one device");
+               "; repeat the reference's command unchanged");
   TTRACE_CHECK(manifest.model == description_.model && manifest.data == description_.data,
                UsageError,
                "this noise pass has another model or other data than the reference ",
@@ -418,8 +423,7 @@ void Tracer::start_writer() {
     if (environment_.count_only) {
       return make_count_sink(environment_, rank, start_);
     }
-    return environment_.pass == Pass::kNoise ? make_noise_sink(environment_)
-                                             : make_file_sink(environment_, rank);
+    return writes_table() ? make_noise_sink(environment_) : make_file_sink(environment_, rank);
   };
   std::vector<std::unique_ptr<Sink>> sinks;
   for (const Layout& rank : ranks()) {
@@ -476,7 +480,7 @@ void Tracer::finish() noexcept {
 }
 
 std::string Tracer::failed_path(std::int64_t step) const {
-  if (environment_.pass != Pass::kNoise) {
+  if (!writes_table()) {
     return failed_file(environment_.directory, step, layout_.rank);
   }
   // Next to the noise table, which is not written.

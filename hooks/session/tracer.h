@@ -73,6 +73,9 @@ class Tracer {
   // does to numbers is settled.
   void publish_manifest(bool trains) const;
   [[nodiscard]] c10::DeviceType device_of_parameters() const;
+  // Whether this pass compares its tensors with the reference's itself (noise_of_ranks.h), and
+  // writes no trace.
+  [[nodiscard]] bool writes_table() const;
   void check_reference() const;
   // Throws if the program goes on from where the reference was not, with the reference's start
   // values in place of its own.

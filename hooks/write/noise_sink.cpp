@@ -3,8 +3,7 @@
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/merge.h"
-#include "trace/sums/moments.h"
-#include "trace/sums/sketch.h"
+#include "trace/merge/noise_of_ranks.h"
 #include "trace/sums/slices.h"
 #include "trace/sums/statistics.h"
 
@@ -33,14 +32,6 @@ class NoiseSink : public Sink {
       : directory_(environment.reference), last_step_(environment.last_step - 1) {
     pass_.seed = environment.noise_seed;
     pass_.run = environment.run;
-    const Manifest manifest = read_manifest(directory_);
-    TTRACE_CHECK(manifest.world_size == 1,
-                 UsageError,
-                 "a noise pass repeats a single-device reference, but ",
-                 manifest.world_size,
-                 " ranks wrote ",
-                 directory_,
-                 "; run the reference on one device");
     reference_ = Trace::open(directory_);
     for (const StepTrace& step : reference_.steps()) {
       for (const Record& record : step.ranks.front().records()) {
@@ -61,10 +52,7 @@ class NoiseSink : public Sink {
  private:
   // Null, and remembered, if the reference does not have the tensor.
   [[nodiscard]] const ReferenceRecord* find(const TensorId& id);
-  void add(NoiseRow row);
-  void append_sketch(const Record& record,
-                     std::span<const std::byte> bytes,
-                     const ReferenceRecord& other);
+  void add(const Record& record, NoiseRow row);
   void require_same_shape(const Record& record, const std::vector<std::int64_t>& reference) const;
 
   std::string directory_;
@@ -78,36 +66,18 @@ class NoiseSink : public Sink {
   std::string first_unknown_;
 };
 
-MergeResult merge_one(const Record& record, std::span<const std::byte> bytes) {
-  const Shard shard{0, &record, bytes};
+// `file`: where a record is that keeps a sketch.
+MergeResult merge_one(const Record& record,
+                      std::span<const std::byte> bytes,
+                      const RankFile* file = nullptr) {
+  const Shard shard{0, &record, bytes, file};
   MergeResult result = merge(std::span(&shard, 1));
-  TTRACE_CHECK(result.has_tensor(),
+  TTRACE_CHECK(result.has_values(),
                FormatError,
                to_string(record.id),
                " cannot be merged for the noise table: ",
                result.why_absent());
   return result;
-}
-
-NoiseRow row_of(const Record& record, const Statistics& statistics) {
-  NoiseRow row;
-  row.id = record.id;
-  row.covered = !record.lacks_noise;
-  row.sum_squared = statistics.difference_squared;
-  row.max_abs = statistics.max_difference;
-  row.along_reference = 0.0;
-  if (statistics.first_nonfinite >= 0) {
-    row.nonfinite = static_cast<std::uint64_t>(
-        std::max<std::int64_t>(1, statistics.candidate_nonfinite - statistics.reference_nonfinite));
-  }
-  return row;
-}
-
-void add_slices(const Slices& slices, NoiseRow& row) {
-  row.along_reference = slices.all.along_reference;
-  for (const SliceSums& sums : slices.sums) {
-    row.slices.push_back(sums.difference_squared);
-  }
 }
 
 // Whether two records can be compared as they were recorded: merging changes nothing.
@@ -128,7 +98,9 @@ const ReferenceRecord* NoiseSink::find(const TensorId& id) {
   return nullptr;
 }
 
-void NoiseSink::add(NoiseRow row) {
+void NoiseSink::add(const Record& record, NoiseRow row) {
+  row.id = record.id;
+  row.covered = !record.lacks_noise;
   const std::lock_guard lock(mutex_);
   pass_.rows.push_back(std::move(row));
 }
@@ -148,51 +120,15 @@ void NoiseSink::append(Record record, std::span<const std::byte> bytes) {
   if (other == nullptr) {
     return;
   }
-  if (other->record->keep != Keep::kBytes) {
-    append_sketch(record, bytes, *other);
-    return;
-  }
-  MergeResult reference = merge_one(*other->record, other->file->bytes(*other->record));
+  const bool is_sketch = other->record->keep != Keep::kBytes;
+  MergeResult reference = merge_one(
+      *other->record, other->file->bytes(*other->record), is_sketch ? other->file : nullptr);
   MergeResult mine = merge_one(record, bytes);
   if (is_of_operator(record.id.kind) && reference.shape != mine.shape) {
     return;  // its shape depends on values
   }
   require_same_shape(record, reference.shape);
-  keep_common_rows(reference,
-                   mine);  // where noise sent a row elsewhere, there is nothing to compare
-  NoiseRow row = row_of(record,
-                        compare(reference.type,
-                                reference.bytes.data(),
-                                mine.type,
-                                mine.bytes.data(),
-                                element_count(mine.shape)));
-  // If nothing moved, there is nothing to store about slices.
-  if (row.sum_squared != 0.0 && is_floating(mine.type)) {
-    add_slices(sum_slices(reference.shape,
-                          reference.type,
-                          reference.bytes.data(),
-                          mine.type,
-                          mine.bytes.data(),
-                          SliceDetail::kDifferences),
-               row);
-  }
-  add(std::move(row));
-}
-
-// The reference kept a sketch of it.
-void NoiseSink::append_sketch(const Record& record,
-                              std::span<const std::byte> bytes,
-                              const ReferenceRecord& other) {
-  require_same_shape(record, other.record->placement.logical_shape());
-  const Sketch reference = *other.file->sketch(*other.record);
-  const Sketch mine = sketch_of(record.type, bytes, record.placement);
-  const Moments moments = moments_of(reference, mine);
-  NoiseRow row = row_of(record, moments.all);
-  row.max_abs = outstanding_difference(reference, mine);
-  if (row.sum_squared != 0.0) {
-    add_slices(moments.slices, row);
-  }
-  add(std::move(row));
+  add(record, noise_row(reference, mine));
 }
 
 // Equal digests spare every copy. Otherwise the reference goes to the device, and only the row
@@ -209,15 +145,12 @@ void NoiseSink::append_on_device(Record record, const DeviceValues& values) {
   const std::span<const std::byte> reference = other.file->bytes(*other.record);
   const Digest digest = digest_of(reference.data(), static_cast<std::int64_t>(reference.size()));
   if (values.digest() == digest) {
-    add(row_of(record, Statistics()));
+    add(record, noise_row(Statistics(), Slices()));
     return;
   }
   const Deviation deviation = values.deviation_from(reference);
-  NoiseRow row = row_of(record, deviation.statistics);
-  if (row.sum_squared != 0.0 && is_floating(record.type)) {
-    add_slices(deviation.slices, row);
-  }
-  add(std::move(row));
+  add(record,
+      noise_row(deviation.statistics, is_floating(record.type) ? deviation.slices : Slices()));
 }
 
 void NoiseSink::end_step(bool whole) {

@@ -75,8 +75,8 @@ class Sink {
 [[nodiscard]] std::unique_ptr<Sink> make_rank_sinks(std::vector<std::unique_ptr<Sink>> ranks);
 
 // Compares every record with the reference's record of the same id and writes the table after the
-// last traced step. Throws UsageError for a reference of several ranks, FormatError for an
-// unreadable one.
+// last traced step. Requires: one rank wrote the reference. Throws FormatError for an unreadable
+// one.
 [[nodiscard]] std::unique_ptr<Sink> make_noise_sink(const Environment& environment);
 
 }  // namespace ttrace

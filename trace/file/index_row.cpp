@@ -87,6 +87,7 @@ Record parse_row(const Table& index,
   record.inferred = (inferred & kInferredOwner) != 0;
   record.undeclared = (inferred & kUndeclaredPlacement) != 0;
   record.needs_no_gradient = (inferred & kNeedsNoGradient) != 0;
+  record.lacks_noise = (inferred & kLacksNoise) != 0;
   record.dataset = index.text(row, column::kDataset);
   record.offset = index.u64(row, column::kOffset);
   record.bytes = index.u64(row, column::kBytes);

@@ -349,6 +349,10 @@ std::string noise_file(const std::string& directory, int seed) {
   return (std::filesystem::path(directory) / name.data()).string();
 }
 
+std::string noise_trace(const std::string& directory, int seed) {
+  return std::filesystem::path(noise_file(directory, seed)).replace_extension().string();
+}
+
 void check_size(const NoiseRow& row, std::int64_t count) {
   constexpr double kRounding = 1.0 + 1e-6;  // of the two numbers
   TTRACE_CHECK(

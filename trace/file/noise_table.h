@@ -44,6 +44,9 @@ struct NoisePass {
 
 // DIR/noise/00001.h5; DIR/noise/self.h5 of the self-check.
 [[nodiscard]] std::string noise_file(const std::string& directory, int seed);
+// DIR/noise/00001: the trace that a pass of several ranks writes, from which its table is made
+// (noise_of_ranks.h).
+[[nodiscard]] std::string noise_trace(const std::string& directory, int seed);
 
 // Throws FormatError with the tensor's name where no `count` elements of at most max_abs have that
 // squared sum.

@@ -36,8 +36,8 @@ struct Record {
   std::optional<SampleDim> samples = {};
   // A value that the program computes no gradient of, although gradients were on.
   bool needs_no_gradient = false;
-  // In noise passes, not stored in rank files: code that the observer does not see made values of
-  // it, and no noise was put on them.
+  // In noise passes: code that the observer does not see made values of it, and no noise was put on
+  // them.
   bool lacks_noise = false;
 
   // Filled by TraceWriter.

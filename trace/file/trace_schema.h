@@ -118,7 +118,9 @@ inline constexpr auto kWrittenIndexColumns = [] {
 inline constexpr unsigned kInferredOwner = 1;        // Record::inferred
 inline constexpr unsigned kUndeclaredPlacement = 2;  // Record::undeclared
 inline constexpr unsigned kNeedsNoGradient = 4;      // Record::needs_no_gradient
-inline constexpr unsigned kKnownBits = kInferredOwner | kUndeclaredPlacement | kNeedsNoGradient;
+inline constexpr unsigned kLacksNoise = 8;           // Record::lacks_noise
+inline constexpr unsigned kKnownBits =
+    kInferredOwner | kUndeclaredPlacement | kNeedsNoGradient | kLacksNoise;
 
 // Positions in kEdgeColumns.
 namespace edge_column {

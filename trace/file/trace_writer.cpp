@@ -169,7 +169,8 @@ struct TraceWriter::Impl {
         values.max_abs,
         static_cast<std::uint8_t>((record.inferred ? kInferredOwner : 0U) |
                                   (record.undeclared ? kUndeclaredPlacement : 0U) |
-                                  (record.needs_no_gradient ? kNeedsNoGradient : 0U))};
+                                  (record.needs_no_gradient ? kNeedsNoGradient : 0U) |
+                                  (record.lacks_noise ? kLacksNoise : 0U))};
     index.add_row(with_time(std::move(row), record.time));
   }
 

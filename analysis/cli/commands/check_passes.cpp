@@ -18,6 +18,7 @@
 #include "trace/file/noise_table.h"
 #include "trace/file/trace_reader.h"
 #include "trace/merge/draws.h"
+#include "trace/merge/noise_of_ranks.h"
 #include "trace/merge/routing.h"
 #include "trace/samples/align_samples.h"
 
@@ -239,6 +240,7 @@ void run_repetitions(const CheckOptions& options,
   if (is_self_checked(options, of) && !read_self_check(of.folder)) {
     ++course.passes;
     course.self_check += follow(self_check_pass(options, run, of), options.limits, course);
+    write_noise_of_ranks(of.folder);
   }
   std::vector<Pass> passes;
   for (int seed = 1; seed <= options.noise; ++seed) {
@@ -247,9 +249,11 @@ void run_repetitions(const CheckOptions& options,
     }
   }
   course.noise += follow_all(passes, options, jobs_of(options, of.folder), course);
+  write_noise_of_ranks(of.folder);
   if (needs_self_check(options, of) && !read_self_check(of.folder)) {
     ++course.passes;
     course.self_check += follow(self_check_pass(options, run, of), options.limits, course);
+    write_noise_of_ranks(of.folder);
   }
 }
 

@@ -52,19 +52,6 @@ Pass tracing_pass(const CheckOptions& options,
   return pass;
 }
 
-// Why this reference cannot have noise passes, as soon as its manifest says so.
-std::string refused_reference(const CheckOptions& options, const std::string& folder) {
-  if (options.noise == 0 || !fs::exists(folder + "/manifest.json")) {
-    return "";
-  }
-  const int ranks = read_manifest(folder).world_size;
-  return ranks == 1 ? ""
-                    : fmt::format(
-                          "the reference runs on {} ranks, but it must run on one device, "
-                          "because noise passes repeat it there; start it as one process",
-                          ranks);
-}
-
 }  // namespace
 
 Variables variables(const CheckOptions& options, const std::string& pass) {
@@ -122,7 +109,6 @@ Pass dry_pass(const CheckOptions& options, const RunDirectory& run) {
 
 Pass reference_pass(const CheckOptions& options, const RunDirectory& run, const ReferenceRun& to) {
   Pass pass = tracing_pass(options, run, "reference", to.label("reference"), to.folder);
-  pass.refused = [options, folder = to.folder] { return refused_reference(options, folder); };
   if (!to.candidate.empty()) {
     pass.variables["TTRACE_REFERENCE"] = absolute(reference_side(options, run) + "/reference");
     pass.variables["TTRACE_CANDIDATE"] = absolute(to.candidate);
@@ -135,15 +121,16 @@ Pass noise_pass(const CheckOptions& options,
                 const ReferenceRun& to,
                 int seed) {
   const std::string table = noise_file(to.folder, seed);
+  const std::string trace = noise_trace(to.folder, seed);  // of several ranks
   Pass pass{
       .name = to.label("noise ") + std::to_string(seed) + " of " + std::to_string(options.noise),
       .command = options.rerun,
       .variables = variables(options, "noise"),
       .trace = to.folder,
       .log = run.log(to.label("noise-") + std::to_string(seed)),
-      .complete = [table] { return fs::exists(table); },
+      .complete = [=] { return fs::exists(table) || is_complete(trace); },
       .remedy = "",
-      .token = [table] { return run_of_noise(table); },
+      .token = [=] { return fs::exists(table) ? run_of_noise(table) : read_manifest(trace).run; },
       .keeper = options.keeper};
   pass.variables["TTRACE_REFERENCE"] = absolute(to.folder);
   pass.variables["TTRACE_NOISE_SEED"] = std::to_string(seed);

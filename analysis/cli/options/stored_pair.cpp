@@ -15,6 +15,7 @@
 #include "trace/file/trace_reader.h"
 #include "trace/merge/draws.h"
 #include "trace/merge/gradient_choice.h"
+#include "trace/merge/noise_of_ranks.h"
 #include "trace/samples/align_samples.h"
 
 #include <ttrace/error.h>
@@ -156,6 +157,7 @@ std::optional<ForcedTraces> forced_traces(const std::string& run) {
 }
 
 Report judge(const StoredPair& pair, DiffOptions options, Completeness completeness) {
+  write_noise_of_ranks(pair.reference);
   const auto forced = forced_traces(pair.run);
   options.forced = forced ? &*forced : nullptr;
   const auto golden = golden_trace(pair.run);

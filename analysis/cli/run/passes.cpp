@@ -331,12 +331,6 @@ std::string finish(const Pass& pass,
   while (cause.empty() && interrupt_signal() == 0) {
     // Asked before the files are looked at: those of a program that has ended are final.
     const auto status = program.exit_status();
-    if (pass.refused) {
-      cause = pass.refused();
-      if (!cause.empty()) {
-        break;
-      }
-    }
     if (pass.complete()) {
       cause = foreign_files(pass, token);
       wait_for_own_end(program);

@@ -41,8 +41,6 @@ struct Pass {
       "the program never called ttrace.attach (in C++: Session::attach); add TTrace's lines to it "
       "(docs/python.md, docs/cpp.md), or, if it has them, let its launcher forward the TTRACE_* "
       "variables";
-  // Why the pass cannot be used, as soon as that is known; empty: nothing speaks against it.
-  std::function<std::string()> refused = {};
   // The token that the complete files bear; empty where they bear none.
   std::function<std::string()> token = [] { return std::string(); };
   // KeeperPlace::variable(), where it may leave a keeper or go on from one; empty: it starts anew.
