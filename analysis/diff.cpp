@@ -11,6 +11,7 @@
 #include "analysis/align/unmatched.h"
 #include "analysis/bounds/bounds.h"
 #include "analysis/bounds/coverage.h"
+#include "analysis/bounds/gradient_factors.h"
 #include "analysis/bounds/ledger.h"
 #include "analysis/bounds/noise.h"
 #include "analysis/causes/roots.h"
@@ -451,8 +452,10 @@ Report diff(const Trace& reference, const Trace& candidate, const DiffOptions& o
   const std::vector<Match> matches = match(reference, candidate);
   require_common_id(matches, reference, candidate);
   NoiseTotals passes = totals.get();  // first: HDF5 allows only one thread at a time
-  const NoiseModel noise(
-      std::move(passes), matches, self_check_of(reference, matches, options, report));
+  const NoiseModel noise(std::move(passes),
+                         matches,
+                         self_check_of(reference, matches, options, report),
+                         gradient_factors(matches));
   report.noise_passes = noise.passes();
   const bool same_precision = reference.manifest().precision == candidate.manifest().precision;
   const bool same_types =

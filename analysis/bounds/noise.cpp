@@ -101,7 +101,8 @@ void NoiseTotals::add(const NoisePass& pass) {
 
 NoiseModel::NoiseModel(NoiseTotals totals,
                        std::span<const Match> matches,
-                       Irreproducible irreproducible)
+                       Irreproducible irreproducible,
+                       const GradientFactors& factors)
     : passes_(totals.passes_),
       tensors_(std::move(totals.tensors_)),
       irreproducible_(std::move(irreproducible)) {
@@ -114,6 +115,11 @@ NoiseModel::NoiseModel(NoiseTotals totals,
       if_all_alike_[{id.step, id.path}] += std::sqrt(noise.mean_squared);
       first_step_ = std::min(first_step_.value_or(id.step), id.step);
     }
+  }
+
+  for (auto& [parameter, alike] : if_all_alike_) {
+    const auto factor = factors.find(parameter.first);
+    alike *= factor == factors.end() ? 1.0 : factor->second;
   }
 
   double moved = 0.0;

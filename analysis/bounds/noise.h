@@ -4,6 +4,7 @@
 #pragma once
 
 #include "analysis/align/matching.h"
+#include "analysis/bounds/gradient_factors.h"
 #include "analysis/bounds/irreproducible.h"
 #include "analysis/bounds/spread.h"
 #include "trace/base/tensor_id_hash.h"
@@ -90,7 +91,8 @@ class NoiseModel {
   // reproduce is noise that a candidate has as well: a few passes may show too little of it.
   NoiseModel(NoiseTotals totals,
              std::span<const Match> matches,
-             Irreproducible irreproducible = {});
+             Irreproducible irreproducible = {},
+             const GradientFactors& factors = {});
 
   [[nodiscard]] int passes() const { return passes_; }
   [[nodiscard]] const Irreproducible& irreproducible() const { return irreproducible_; }
@@ -103,8 +105,9 @@ class NoiseModel {
   // The largest noise of an element over max |r|, of a scale or an amax history in all
   // micro-batches of its step. 0 where no pass holds it.
   [[nodiscard]] double of_scale(const TensorId& id) const;
-  // Sum over the micro-batches m of s_m of `parameter`'s gradient: how far its accumulated gradient
-  // would be off if all micro-batches erred alike.
+  // Sum over the micro-batches m of s_m of `parameter`'s gradient, times what the reference
+  // multiplies such sums by: how far its accumulated gradient would be off if all micro-batches
+  // erred alike.
   [[nodiscard]] double if_all_alike(std::int64_t step, const std::string& parameter) const;
   // Squared noise that this tensor of one micro-batch has beyond that of the same one in the first
   // step of the trace: what it inherits from parameters that updates have changed since.

@@ -1,9 +1,11 @@
 #include "analysis/bounds/bounds.h"
 
+#include "analysis/bounds/gradient_factors.h"
 #include "analysis/bounds/limits.h"
 #include "analysis/bounds/spread.h"
 #include "analysis/findings/wording.h"
 #include "analysis/trace_builder.h"
+#include "support/temporary_directory.h"
 #include "trace/base/unit_in_last_place.h"
 
 #include <gtest/gtest.h>
@@ -446,6 +448,27 @@ TEST(Bounds, ASumOverMicrobatchesAllowsThatTheyErrAlike) {
   EXPECT_NEAR(bound_of("s0/exp_avg/w/0", noise).scale.value(), growth * 2e-3, 1e-9);
   EXPECT_NEAR(bound_of("s0/main_grad/v/0", noise).scale.value(), 4e-3, 1e-9);
   EXPECT_NEAR(bound_of("s0/m3/param_grad/w/0", noise).scale.value(), 1e-3, 1e-9);
+}
+
+// Symptom: main gradients of a program that divides them by the step's tokens were not judged,
+// because their noise, were it alike, was taken to be 400 times as large as it is.
+TEST(Bounds, WhatMicrobatchesErrAlikeIsDividedAsTheirSumIs) {
+  std::vector<NoiseRow> rows = {noise_row("s0/main_grad/w/0", 4e-5, 1e-5)};
+  testing::TemporaryDirectory folder;
+  testing::TraceBuilder reference(folder / "reference", "reference");
+  const std::vector<double> values = testing::wavy(12);
+  for (int m = 0; m < 16; ++m) {
+    const std::string id = "s0/m" + std::to_string(m) + "/param_grad/w/0";
+    rows.push_back(noise_row(id, 1e-3, 1e-3));
+    reference.add(0, {id, values, ElementType::kF32, {3, 4}});
+  }
+  reference.add(0, {"s0/main_grad/w/0", testing::scaled(values, 0.16), ElementType::kF32, {3, 4}});
+  const Trace trace = reference.write();
+  const std::vector<Match> matches = match(trace, trace);
+  const GradientFactors factors = gradient_factors(matches);
+  EXPECT_NEAR(factors.at(0), 0.01, 1e-6);
+  const NoiseModel noise(passes(rows), matches, {}, factors);
+  EXPECT_NEAR(bound_of("s0/main_grad/w/0", noise).scale.value(), 0.01 * 16e-3, 1e-8);
 }
 
 // Symptom: a clean FP64 run of two steps diverged, Q 2.08 in the keys of its second step.

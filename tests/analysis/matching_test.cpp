@@ -44,6 +44,26 @@ TEST_F(Matching, FollowsTheReferencesOrderNotTheCandidates) {
               ElementsAre("s0/m0/output/a/0", "s0/m0/output/b/0", "s0/m1/output/a/0"));
 }
 
+// Each stage of a pipeline counts its own records from 0.
+TEST_F(Matching, OfAReferenceOfSeveralRanksClocksTellTheOrder) {
+  TraceBuilder stages(directory_ / "stages", "reference", 2, "pp");
+  stages.began(0, 1000).began(1, 1005);
+  stages.add(0, {.id = "s0/m0/output/a/0", .values = {1, 2}, .time = 10});
+  stages.add(0, {.id = "s0/m0/grad_output/a/0", .values = {1, 2}, .time = 40});
+  stages.add(1, {.id = "s0/m0/output/b/0", .values = {1, 2}, .time = 15});
+  stages.add(1, {.id = "s0/m0/grad_output/b/0", .values = {1, 2}, .time = 25});
+  for (const char* id : {"s0/m0/output/a/0", "s0/m0/grad_output/b/0"}) {
+    candidate_.add_everywhere({id, {1, 2}});
+  }
+  const Trace reference = stages.write();
+  const Trace candidate = candidate_.write();
+  EXPECT_THAT(ids(match(reference, candidate)),
+              ElementsAre("s0/m0/output/a/0",
+                          "s0/m0/output/b/0",
+                          "s0/m0/grad_output/b/0",
+                          "s0/m0/grad_output/a/0"));
+}
+
 TEST_F(Matching, PutsWhatOnlyTheCandidateHasBeforeTheNextMatchOfItsRank) {
   reference_.add(0, {"s0/m0/output/a/0", {1, 2}}).add(0, {"s0/m1/output/a/0", {1, 2}});
   // Rank 1 comes first in time and second in the reference's order.

@@ -1,12 +1,17 @@
 // Noise passes: what is perturbed, and what is written of it.
+#include "hooks/nudge/noise_policy.h"
 #include "hooks/training.h"
+#include "trace/file/manifest.h"
 #include "trace/file/noise_table.h"
+#include "trace/file/rank_file.h"
+#include "trace/file/trace_writer.h"
 #include "trace/sums/slices.h"
 
 #include <ttrace/error.h>
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -407,6 +412,61 @@ TEST_F(NoisePasses, FailureIsLeftBesideTheTables) {
   std::ifstream in(trace_ / "noise/00004.failed");
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   EXPECT_THAT(text, HasSubstr("'no path' is not a valid path of a data"));
+}
+
+// What a rank holds does not tell how far the whole tensor moved.
+TEST_F(NoisePasses, OneOfSeveralRanksWritesATraceInsteadOfATable) {
+  const at::Tensor x = random_tensor({8, 6});
+  const auto trace = [&](const testing::Variables& variables, int rank) {
+    Layout layout;
+    layout.rank = rank;
+    layout.world_size = 2;
+    layout.add("dp", 2, rank);
+    const PassEnvironment environment(variables);
+    auto session = Session::from_environment();
+    session.attach(root_, layout, annotations_);
+    auto step = session.step(0);
+    auto microbatch = step.microbatch(0);
+    Scope scope(root_, "core");
+    static_cast<void>(scope.out(x.mul(1.5)));
+  };
+  trace(reference_pass(trace_.path()), 0);
+  trace(reference_pass(trace_.path()), 1);
+  trace(noise_pass(trace_.path(), 3), 0);
+  EXPECT_FALSE(std::filesystem::exists(noise_file(trace_.path(), 3)));
+  const std::string folder = noise_trace(trace_.path(), 3);
+  EXPECT_EQ(read_manifest(folder).pass, "noise");
+  const auto digest_in = [](const std::string& trace_folder) {
+    const RankFile file(step_file(trace_folder, 0, 0));
+    const auto record =
+        std::ranges::find(file.records(), "core", [](const Record& each) { return each.id.path; });
+    return record == file.records().end() ? 0 : record->digest;
+  };
+  EXPECT_NE(digest_in(folder), 0);
+  EXPECT_NE(digest_in(folder), digest_in(trace_.path()));
+  const PassEnvironment alone(noise_pass(trace_.path(), 4));
+  auto session = Session::from_environment();
+  EXPECT_THROW(session.attach(root_, Layout(), annotations_), UsageError);
+}
+
+// Copies that two ranks compute in another order stay copies; parts err on their own.
+TEST(NoisePolicy, AmongRanksEqualValuesGetEqualNoise) {
+  const at::Tensor x = random_tensor({64, 64});
+  const at::Tensor other = random_tensor({64, 64}).add(3.0);
+  NoisePolicy first(1, 2);
+  NoisePolicy second(1, 2);
+  first.begin_step(0);
+  second.begin_step(0);
+  const at::Tensor left = x.clone();
+  const at::Tensor right = x.clone();
+  const at::Tensor before = other.clone();
+  EXPECT_TRUE(first.apply(left, NoiseClass::kRounding, {}));
+  EXPECT_TRUE(second.apply(before, NoiseClass::kRounding, {}));
+  EXPECT_TRUE(second.apply(right, NoiseClass::kRounding, {}));
+  EXPECT_TRUE(at::equal(left, right));
+  const at::Tensor moved = units(left, x).ne(0);
+  EXPECT_NEAR(moved.to(at::kDouble).mean().item<double>(), 0.25, 0.03);
+  EXPECT_FALSE(at::equal(moved, units(before, other).ne(0)));
 }
 
 // The pass reduces its own tensor to a sketch, and the two to one row.
