@@ -13,6 +13,7 @@
 #include <map>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace ttrace {
@@ -71,28 +72,26 @@ std::size_t count_records(const Trace& trace) {
   return count;
 }
 
-// When a record was made, where files have times.
-std::uint64_t time_of(const RankFile& file, const Record& record) {
-  return file.began() ? *file.began() + record.time : 0;
-}
-
 // The order numbers of the records of several ranks, which count on their own: clocks tell which
-// came first, so that a stage comes after the one whose outputs it takes. Empty for one rank.
+// came first, so that a stage comes after the one whose outputs it takes. Empty for one rank, and
+// where files have no times.
 std::unordered_map<const Record*, std::uint64_t> orders_of(const StepTrace& step) {
   std::unordered_map<const Record*, std::uint64_t> orders;
-  if (step.ranks.size() < 2) {
-    return orders;
-  }
   std::vector<std::pair<std::uint64_t, const Record*>> records;
   for (const RankFile& file : step.ranks) {
+    if (step.ranks.size() < 2 || !file.began()) {
+      return orders;
+    }
     for (const Record& record : file.records()) {
-      records.emplace_back(time_of(file, record), &record);
+      records.emplace_back(*file.began() + record.time, &record);
     }
   }
   std::ranges::stable_sort(
       records, {}, [](const auto& timed) { return std::pair(timed.first, timed.second->order); });
+  std::unordered_set<TensorId, TensorIdHash> seen;
   for (const auto& [time, record] : records) {
-    orders.emplace(record, orders.size());
+    orders.emplace(record, seen.size());
+    seen.insert(record->id);
   }
   return orders;
 }

@@ -282,7 +282,8 @@ std::optional<OperatorCheck::Sides> OperatorCheck::sides_of(const Match& match,
   Sides sides{merge(wide), merge(native), {}, {}};
   set_borrowed(match.candidate, candidate, sides.expected);
   set_borrowed(match.candidate, candidate, sides.twin);
-  if (!are_alike(sides.expected, sides.twin) || !are_alike(sides.expected, candidate)) {
+  if (sides.expected.sketch || sides.twin.sketch || !are_alike(sides.expected, sides.twin) ||
+      !are_alike(sides.expected, candidate)) {
     return std::nullopt;
   }
   const std::array pairs = {summed(sides.expected, sides.twin, with_parts),

@@ -46,15 +46,6 @@ TEST_F(FailedPass, NoiseRunsOnlyWhereReferenceAndCandidateAreThere) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run/logs/noise-1.log"));
 }
 
-// Symptom: a reference on two ranks ran to its end before the first noise pass refused it.
-TEST_F(FailedPass, AParallelReferenceIsRefusedAtOnce) {
-  const ProcessResult result = ttrace(check(trainer("--ranks 2 --linger"), trainer()));
-  EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err,
-              HasSubstr("the reference runs on 2 ranks, but it must run on one device"));
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "run/candidate"));
-}
-
 TEST_F(FailedPass, EarlyExitTellsPassStatusLogAndWhatCanBeReused) {
   const ProcessResult result =
       ttrace(check(trainer(), trainer("--only candidate --exit-before 3")));

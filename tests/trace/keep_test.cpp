@@ -116,6 +116,15 @@ TEST(Keep, TheLogicalTensorsSizeDecides) {
   EXPECT_TRUE(can_be_sketched(shard));
 }
 
+// Symptom: a check ended with a segmentation fault. The forced pass in F32 kept a sketch of what
+// took half as many bytes in the candidate, in BF16.
+TEST(Keep, ItsPrecisionDoesNot) {
+  for (const ElementType type : {ElementType::kBF16, ElementType::kF32, ElementType::kF64}) {
+    EXPECT_TRUE(can_be_sketched(record_of("large", type, {kSketchedElements})));
+    EXPECT_FALSE(can_be_sketched(record_of("small", type, {kSketchedElements - 1})));
+  }
+}
+
 TEST(Keep, BytesHaveNoSketchBeside) {
   const Kept kept({Keep::kBytes});
   const RankFile file(kept.path());

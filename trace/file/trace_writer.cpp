@@ -405,9 +405,7 @@ bool can_be_sketched(const Record& record) {
   return has_sketch(record.type) && !record.undeclared && is_judged_by_size(record.id.kind) &&
          std::none_of(
              dims.begin(), dims.end(), [](const DimPlacement& dim) { return dim.sparse; }) &&
-         static_cast<std::size_t>(element_count(record.placement.logical_shape())) *
-                 element_size(record.type) >=
-             kOwnDatasetBytes;
+         element_count(record.placement.logical_shape()) >= kSketchedElements;
 }
 
 std::string start_file(const std::string& directory, int rank) {

@@ -68,9 +68,11 @@ class TraceWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-// Whether sizes decide of a tensor, the logical one is large enough for a sketch, its type has one,
-// and it is known where it lies and that ranks hold all of it. Bytes of all others are kept,
-// whatever is asked for.
+inline constexpr std::int64_t kSketchedElements = std::int64_t{32} << 10;
+
+// Whether sizes decide of a tensor, the logical one has so many elements, in whatever precision,
+// its type has a sketch, and it is known where it lies and that ranks hold all of it. Bytes of all
+// others are kept, whatever is asked for.
 [[nodiscard]] bool can_be_sketched(const Record& record);
 
 // DIR/step000000/rank00003.h5
