@@ -203,6 +203,18 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
   }
   quantises_ = candidate.holds(Kind::kScale);
   first_step_ = candidate.steps().empty() ? 0 : candidate.steps().front().step;
+  for (const RankFile& file : candidate.files()) {
+    for (const Record& record : file.records()) {
+      if (record.id.kind == Kind::kMainGrad && record.keep != Keep::kBytes) {
+        sketched_gradients_.insert(record.id.step);
+      }
+    }
+  }
+}
+
+bool OperatorCheck::clips_other_gradients(const TensorId& id) const {
+  return traits_of(id.kind).of_update && id.kind != Kind::kMainGrad &&
+         sketched_gradients_.contains(id.step);
 }
 
 // The tensors of both forced passes and the candidate's.
@@ -368,7 +380,8 @@ std::optional<OperatorResidual> OperatorCheck::compare(const Match& match,
                                                        const ErrorSpread& spread,
                                                        bool other_grid,
                                                        std::int64_t head) const {
-  if (hidden_.made(match.id) && allowances_.has(Allowance::kChoices)) {
+  if ((hidden_.made(match.id) && allowances_.has(Allowance::kChoices)) ||
+      clips_other_gradients(match.id)) {
     return std::nullopt;
   }
   // FP8 codes that flip on another grid change a few rows only, and by a few large steps.
