@@ -75,7 +75,8 @@ po::options_description named_options() {
   po::options_description named("Options");
   named.add_options()("reference",
                       text_option("COMMAND|FOLDER"),
-                      "the trusted single-device program, or the trace that an earlier run left "
+                      "the trusted program, on one device or in another layout, or the trace that "
+                      "an earlier run left "
                       "(its noise passes are used, too)")(
       "candidate", text_option("COMMAND"), "the program under test")(
       "output,o",
