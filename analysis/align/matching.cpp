@@ -77,11 +77,12 @@ std::size_t count_records(const Trace& trace) {
 // where files have no times.
 std::unordered_map<const Record*, std::uint64_t> orders_of(const StepTrace& step) {
   std::unordered_map<const Record*, std::uint64_t> orders;
+  const auto has_times = [](const RankFile& file) { return file.began().has_value(); };
+  if (step.ranks.size() < 2 || !std::ranges::all_of(step.ranks, has_times)) {
+    return orders;
+  }
   std::vector<std::pair<std::uint64_t, const Record*>> records;
   for (const RankFile& file : step.ranks) {
-    if (step.ranks.size() < 2 || !file.began()) {
-      return orders;
-    }
     for (const Record& record : file.records()) {
       records.emplace_back(*file.began() + record.time, &record);
     }

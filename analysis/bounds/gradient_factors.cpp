@@ -4,7 +4,6 @@
 #include "trace/sums/squared.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -14,8 +13,6 @@
 
 namespace ttrace {
 namespace {
-
-constexpr double kOneFactor = 1e-3;  // relative; rounding takes a factor no farther
 
 double product(const std::vector<double>& left, const std::vector<double>& right) {
   return std::inner_product(left.begin(), left.end(), right.begin(), 0.0);
@@ -68,11 +65,10 @@ GradientFactors gradient_factors(std::span<const Match> matches) {
         continue;
       }
       if (const auto factor = factor_of(*main, found->second)) {
-        factors[step] = *factor;
+        factors[step] = without_rounding(*factor);
       }
     }
   }
-  std::erase_if(factors, [](const auto& each) { return std::abs(each.second - 1.0) < kOneFactor; });
   return factors;
 }
 

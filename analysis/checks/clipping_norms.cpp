@@ -24,6 +24,7 @@ struct Step {
   std::map<TensorId, double> norms;      // all ranks have the same
   double gradients = 0.0;                // elements
   ElementType type = ElementType::kF32;  // the coarsest of theirs
+  bool has_sketches = false;             // of gradients
 };
 
 Step read(const StepTrace& trace, const ModelVocabulary& vocabulary) {
@@ -33,6 +34,8 @@ Step read(const StepTrace& trace, const ModelVocabulary& vocabulary) {
     for (const Record& record : file.records()) {
       const std::span<const std::byte> bytes = file.bytes(record);
       double value = 0.0;
+      result.has_sketches =
+          result.has_sketches || (record.id.kind == Kind::kMainGrad && record.keep != Keep::kBytes);
       if (record.id.kind == Kind::kMainGrad && counted.insert(record.id.path).second) {
         result.gradients += static_cast<double>(element_count(record.placement.logical_shape()));
         result.type = coarser(result.type, record.type);
@@ -71,6 +74,9 @@ ClippingNorms::ClippingNorms(const Trace& candidate, const Trace& forced) {
   for (const StepTrace& trace : candidate.steps()) {
     Step step = read(trace, vocabulary);
     types.emplace(trace.step, step.type);
+    if (step.has_sketches) {
+      of_others_.insert(trace.step);
+    }
     theirs.merge(step.norms);
   }
   for (const StepTrace& trace : forced.steps()) {

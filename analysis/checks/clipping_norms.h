@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 
 namespace ttrace {
 
@@ -32,9 +33,13 @@ class ClippingNorms {
 
   // Relative, of the step's norm; 0 for a step without main gradients.
   [[nodiscard]] double rounding(std::int64_t step) const;
+  // Whether the forced passes took the norm of other gradients than the candidate, because elements
+  // of some of these were not kept.
+  [[nodiscard]] bool is_of_others(std::int64_t step) const { return of_others_.contains(step); }
 
  private:
   std::map<std::int64_t, double> by_step_;
+  std::set<std::int64_t> of_others_;  // steps
 };
 
 }  // namespace ttrace

@@ -5,6 +5,7 @@
 #include "analysis/align/module_path.h"
 #include "analysis/align/producers.h"
 #include "analysis/align/values.h"
+#include "analysis/bounds/gradient_factors.h"
 #include "analysis/bounds/limits.h"
 #include "analysis/checks/projected_tensors.h"
 #include "analysis/checks/rank_sums.h"
@@ -24,8 +25,6 @@
 
 namespace ttrace {
 namespace {
-
-constexpr double kOneFactor = 1e-3;  // relative; rounding takes a factor no farther
 
 // y = x W^T + b in one call of a module.
 struct Linear {
@@ -373,7 +372,7 @@ class Laws {
         break;
       }
     }
-    return factors_[step] = std::abs(factor - 1.0) < kOneFactor ? 1.0 : factor;
+    return factors_[step] = without_rounding(factor);
   }
 
   std::optional<Law> of_reduced_gradient(const TensorId& id) {

@@ -203,18 +203,10 @@ OperatorCheck::OperatorCheck(const ForcedTraces& traces,
   }
   quantises_ = candidate.holds(Kind::kScale);
   first_step_ = candidate.steps().empty() ? 0 : candidate.steps().front().step;
-  for (const RankFile& file : candidate.files()) {
-    for (const Record& record : file.records()) {
-      if (record.id.kind == Kind::kMainGrad && record.keep != Keep::kBytes) {
-        sketched_gradients_.insert(record.id.step);
-      }
-    }
-  }
 }
 
 bool OperatorCheck::clips_other_gradients(const TensorId& id) const {
-  return traits_of(id.kind).of_update && id.kind != Kind::kMainGrad &&
-         sketched_gradients_.contains(id.step);
+  return traits_of(id.kind).of_update && id.kind != Kind::kMainGrad && norms_.is_of_others(id.step);
 }
 
 // The tensors of both forced passes and the candidate's.

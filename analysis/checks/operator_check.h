@@ -64,7 +64,6 @@
 #include <ttrace/tensor_id.h>
 
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -97,8 +96,7 @@ class OperatorCheck {
 
  private:
   struct Sides;
-  // Whether an update was made by a norm of other gradients in the forced passes than in the
-  // candidate, because elements of some of these were not kept.
+  // Whether it is made by an update whose norm is_of_others().
   [[nodiscard]] bool clips_other_gradients(const TensorId& id) const;
   // Whether what the tensor is was made before the first traced step.
   [[nodiscard]] bool is_from_before(const TensorId& id) const;
@@ -150,7 +148,6 @@ class OperatorCheck {
   double of_products_ = 0.0;     // of one product whose operands are rounded; 0: they are not
   bool quantises_ = false;       // the candidate has FP8 scales
   std::int64_t first_step_ = 0;  // that was traced
-  std::set<std::int64_t> sketched_gradients_;  // steps in which the candidate has such
 };
 
 }  // namespace ttrace

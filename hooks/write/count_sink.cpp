@@ -25,8 +25,7 @@ class CountSink : public Sink {
   }
   // Of its values, which nobody has copied, only their number matters.
   void append(Record record, std::span<const std::byte> /*bytes*/) override {
-    const bool is_sketched =
-        can_be_sketched(record) && keeping_.of(to_string(record.id)) == Keep::kSketch;
+    const bool is_sketched = kept_of(record, keeping_) == Keep::kSketch;
     counts_.steps[step_][record.id.kind] +=
         {1,
          is_sketched

@@ -140,7 +140,7 @@ struct TraceWriter::Impl {
                  " is recorded twice; record every tensor once");
     std::string dataset = kNoDataset;
     std::uint64_t offset = 0;
-    const Keep keep = can_be_sketched(record) ? options.keeping.of(id) : Keep::kBytes;
+    const Keep keep = kept_of(record, options.keeping);
     const std::uint64_t sketch = keep == Keep::kSketch ? add_sketch(record, bytes) : kNoSketch;
     if (keep == Keep::kSketch) {
       // Neither a dataset nor a place in a blob.
@@ -406,6 +406,11 @@ bool can_be_sketched(const Record& record) {
          std::none_of(
              dims.begin(), dims.end(), [](const DimPlacement& dim) { return dim.sparse; }) &&
          element_count(record.placement.logical_shape()) >= kSketchedElements;
+}
+
+Keep kept_of(const Record& record, const Keeping& keeping) {
+  return keeping.keep == Keep::kSketch && can_be_sketched(record) ? keeping.of(to_string(record.id))
+                                                                  : Keep::kBytes;
 }
 
 std::string start_file(const std::string& directory, int rank) {

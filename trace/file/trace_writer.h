@@ -74,6 +74,8 @@ inline constexpr std::int64_t kSketchedElements = std::int64_t{32} << 10;
 // its type has a sketch, and it is known where it lies and that ranks hold all of it. Bytes of all
 // others are kept, whatever is asked for.
 [[nodiscard]] bool can_be_sketched(const Record& record);
+// What a trace keeps of it.
+[[nodiscard]] Keep kept_of(const Record& record, const Keeping& keeping);
 
 // DIR/step000000/rank00003.h5
 [[nodiscard]] std::string step_file(const std::string& directory, std::int64_t step, int rank);

@@ -18,6 +18,7 @@
 #include <set>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace ttrace {
 namespace {
@@ -54,6 +55,18 @@ NoisePass pass_of(const Trace& reference, const Trace& noisy, int seed) {
     pass.rows.push_back(std::move(row));
   }
   return pass;
+}
+
+std::vector<std::string> complete_traces(const fs::path& folder) {
+  std::vector<std::string> traces;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->is_directory(error) && is_complete(entry->path().string())) {
+      traces.push_back(entry->path().string());
+    }
+  }
+  return traces;
 }
 
 }  // namespace
@@ -105,22 +118,21 @@ NoiseRow noise_row(MergeResult& reference, MergeResult& noisy) {
 }
 
 void write_noise_of_ranks(const std::string& directory) {
-  std::error_code error;
-  const fs::path folder = fs::path(directory) / "noise";
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string trace = entry->path().string();
-    if (!entry->is_directory(error) || !is_complete(trace)) {
-      continue;
-    }
-    const std::string name = entry->path().filename().string();
+  const std::vector<std::string> traces = complete_traces(fs::path(directory) / "noise");
+  if (traces.empty()) {
+    return;
+  }
+  const Trace reference = Trace::open(directory);
+  for (const std::string& trace : traces) {
+    const std::string name = fs::path(trace).filename().string();
     const std::optional<int> seed =
         name == "self" ? std::optional(kSelfCheckSeed) : parse_number<int>(name);
     TTRACE_CHECK(seed && noise_trace(directory, *seed) == trace,
                  FormatError,
                  trace,
                  " is not the trace of a noise pass; move it elsewhere");
-    write_noise(directory, pass_of(Trace::open(directory), Trace::open(trace), *seed));
+    write_noise(directory, pass_of(reference, Trace::open(trace), *seed));
+    std::error_code error;
     fs::remove_all(trace, error);
   }
 }

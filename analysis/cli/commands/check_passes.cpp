@@ -240,7 +240,6 @@ void run_repetitions(const CheckOptions& options,
   if (is_self_checked(options, of) && !read_self_check(of.folder)) {
     ++course.passes;
     course.self_check += follow(self_check_pass(options, run, of), options.limits, course);
-    write_noise_of_ranks(of.folder);
   }
   std::vector<Pass> passes;
   for (int seed = 1; seed <= options.noise; ++seed) {
